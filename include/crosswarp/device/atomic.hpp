@@ -1,0 +1,87 @@
+// Atomic access with the scope in the type and the order at each call.
+//
+// This is the seam on which everything above stands: the same line becomes `ld.acquire.sys` on a
+// GPU and a std::atomic_ref load on the CPU, so ThreadSanitizer checks the order token that nvcc
+// compiles. There are no standalone fences: order sits on the operation that needs it.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "crosswarp/device/platform.hpp"
+
+namespace crosswarp::device {
+
+/// Who may be on the other side of an atomic operation.
+enum class scope : std::uint8_t {
+  block,   ///< threads of one block
+  device,  ///< blocks of one rank on one device
+  system,  ///< other ranks, other devices, the host
+};
+
+/// Orders, one type each, so that a load with `release` does not compile.
+namespace order {
+enum relaxed_t { relaxed };
+enum acquire_t { acquire };
+enum release_t { release };
+enum acq_rel_t { acq_rel };
+}  // namespace order
+
+template <class O>
+concept load_order = std::same_as<O, order::relaxed_t> || std::same_as<O, order::acquire_t>;
+template <class O>
+concept store_order = std::same_as<O, order::relaxed_t> || std::same_as<O, order::release_t>;
+template <class O>
+concept update_order = load_order<O> || store_order<O> || std::same_as<O, order::acq_rel_t>;
+
+/// Values that every device can access as one indivisible word.
+template <class T>
+concept atomic_word = std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+
+/// A view of an ordinary object through which it is accessed atomically at scope `S`.
+/// While any thread uses an atomic_ref to an object, all threads must; and all that are within
+/// reach of each other must use a scope that covers them (checked builds report a breach).
+template <atomic_word T, scope S>
+class atomic_ref {
+ public:
+  CW_FN explicit atomic_ref(T& object) noexcept : object_(&object) {}
+
+  template <load_order O>
+  [[nodiscard]] CW_FN T load(O o) const noexcept;
+  template <store_order O>
+  CW_FN void store(T value, O o) const noexcept;
+
+  /// Each returns the value before the update.
+  template <update_order O>
+  CW_FN T exchange(T value, O o) const noexcept;
+  template <update_order O>
+  CW_FN T fetch_add(T value, O o) const noexcept;
+  template <update_order O>
+    requires std::integral<T>
+  CW_FN T fetch_and(T value, O o) const noexcept;
+  template <update_order O>
+    requires std::integral<T>
+  CW_FN T fetch_or(T value, O o) const noexcept;
+  template <update_order O>
+    requires std::integral<T>
+  CW_FN T fetch_xor(T value, O o) const noexcept;
+
+  /// Replaces `expected` by `desired`; on failure stores what it saw into `expected`.
+  template <update_order O>
+  CW_FN bool compare_exchange(T& expected, T desired, O o) const noexcept;
+
+ private:
+  T* object_;
+};
+
+template <class T>
+using system_atomic = atomic_ref<T, scope::system>;
+template <class T>
+using device_atomic = atomic_ref<T, scope::device>;
+template <class T>
+using block_atomic = atomic_ref<T, scope::block>;
+
+}  // namespace crosswarp::device
+
+#include "crosswarp/device/impl/atomic_impl.hpp"

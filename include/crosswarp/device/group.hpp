@@ -1,0 +1,129 @@
+// Who makes a cooperative call: a thread, a warp, a block or a rank's whole grid.
+//
+// Every cooperative function takes a group as its first argument and is called by all of the
+// group's threads with the same arguments. It is written once, against the four members of the
+// concept; a group of one thread costs nothing.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "crosswarp/device/exec_context.hpp"
+#include "crosswarp/device/platform.hpp"
+#include "crosswarp/status.hpp"
+
+namespace crosswarp::device {
+
+/// Largest value that broadcast() carries.
+inline constexpr int broadcast_bytes = 64;
+
+template <class T>
+concept broadcastable =
+    std::is_trivially_copyable_v<T> && sizeof(T) <= static_cast<std::size_t>(broadcast_bytes);
+
+/// rank() in [0, size()); sync() orders everything each thread did before it ahead of everything
+/// each thread does after it; broadcast(v) returns the leader's (rank 0) v to all; any(b) tells all
+/// whether b was true for one of them. broadcast() and any() order like sync().
+template <class G>
+concept group = requires(const G g, int v) {
+  { g.rank() } -> std::convertible_to<int>;
+  { g.size() } -> std::convertible_to<int>;
+  { g.sync() } -> std::same_as<status>;
+  { g.broadcast(v) } -> std::same_as<int>;
+  { g.any(true) } -> std::same_as<bool>;
+};
+
+/// The calling thread alone.
+class thread_group {
+ public:
+  [[nodiscard]] CW_FN static constexpr int rank() noexcept { return 0; }
+  [[nodiscard]] CW_FN static constexpr int size() noexcept { return 1; }
+  CW_FN static constexpr status sync() noexcept { return status::ok; }
+  template <broadcastable T>
+  [[nodiscard]] CW_FN static constexpr T broadcast(T value) noexcept {
+    return value;
+  }
+  [[nodiscard]] CW_FN static constexpr bool any(bool b) noexcept { return b; }
+};
+
+/// The 32 threads of a warp; fewer in the last warp of a block that is no multiple of 32.
+/// Callers: all threads of the warp, converged or not.
+class warp_group {
+ public:
+  static constexpr int width = 32;
+
+  CW_FN explicit warp_group(const context& c) noexcept : context_(&c) {}
+  [[nodiscard]] CW_FN int rank() const noexcept;
+  [[nodiscard]] CW_FN int size() const noexcept;
+  /// Which warp of the block this is.
+  [[nodiscard]] CW_FN int index() const noexcept;
+  CW_FN status sync() const noexcept;
+  template <broadcastable T>
+  [[nodiscard]] CW_FN T broadcast(T value) const noexcept;
+  [[nodiscard]] CW_FN bool any(bool b) const noexcept;
+
+ private:
+  const context* context_;
+};
+
+/// All threads of the block.
+class block_group {
+ public:
+  CW_FN explicit block_group(const context& c) noexcept : context_(&c) {}
+  [[nodiscard]] CW_FN int rank() const noexcept { return context_->thread_index(); }
+  [[nodiscard]] CW_FN int size() const noexcept { return context_->thread_count(); }
+  CW_FN status sync() const noexcept;
+  template <broadcastable T>
+  [[nodiscard]] CW_FN T broadcast(T value) const noexcept;
+  [[nodiscard]] CW_FN bool any(bool b) const noexcept;
+
+ private:
+  const context* context_;
+};
+
+/// All threads of this rank's grid. Unlike the others it waits for other blocks, so it may fail:
+/// timeout, peer_lost, aborted, or invalid when the launch was not resident.
+/// It has no broadcast: blocks share no scratch; publish through memory of your own, then sync().
+class grid_group {
+ public:
+  CW_FN explicit grid_group(const context& c) noexcept : context_(&c) {}
+  [[nodiscard]] CW_FN int rank() const noexcept;
+  [[nodiscard]] CW_FN int size() const noexcept;
+  [[nodiscard]] CW_FN status sync() const noexcept;
+
+ private:
+  const context* context_;
+};
+
+/// Runs `f` in the leader of `g` and gives its result to all.
+/// Order: what `f` acquired is visible to the whole group afterwards.
+template <group G, class F>
+[[nodiscard]] CW_FN inline auto leader_of(const G& g, F&& f) noexcept {
+  using result = decltype(f());
+  return g.broadcast(g.rank() == 0 ? f() : result{});
+}
+
+/// One outcome for the group from its threads' own: ok when all are ok, else the same failure for
+/// all of them. Orders like sync().
+template <group G>
+[[nodiscard]] CW_FN inline status agree(const G& g, status mine) noexcept {
+  if (!g.any(mine != status::ok)) return status::ok;
+  status worst = status::ok;
+  for (const status s : {status::timeout, status::invalid, status::unreachable, status::aborted,
+                         status::peer_lost}) {
+    if (g.any(mine == s)) worst = s;
+  }
+  return worst;
+}
+
+/// poll_until by the leader of `g`, the outcome given to all.
+/// Order: what ready() acquired is visible to the whole group afterwards.
+template <group G, class Predicate>
+[[nodiscard]] CW_FN inline status poll_until(const G& g, Predicate&& ready, const wait_limits& limits) noexcept {
+  return leader_of(g, [&] { return poll_until(ready, limits); });
+}
+
+}  // namespace crosswarp::device
+
+#include "crosswarp/device/impl/group_impl.hpp"

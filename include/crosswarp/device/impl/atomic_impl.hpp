@@ -1,0 +1,133 @@
+// Bodies of atomic.hpp: cuda::atomic_ref on a GPU, std::atomic_ref on the CPU.
+#pragma once
+
+#include <atomic>
+
+#include "crosswarp/device/atomic.hpp"
+#include "crosswarp/device/impl/cpu_hooks.hpp"
+
+#if defined(__CUDACC__)
+#include <cuda/atomic>
+#endif
+
+namespace crosswarp::device::impl {
+
+#if CW_ON_GPU
+
+template <scope S>
+inline constexpr auto native_scope = S == scope::block    ? cuda::thread_scope_block
+                                     : S == scope::device ? cuda::thread_scope_device
+                                                          : cuda::thread_scope_system;
+template <class T, scope S>
+using native_ref = cuda::atomic_ref<T, native_scope<S>>;
+using native_order = cuda::std::memory_order;
+
+#else
+
+template <class T, scope>
+using native_ref = std::atomic_ref<T>;
+using native_order = std::memory_order;
+
+#endif
+
+CW_FN constexpr native_order native(order::relaxed_t) {
+  return native_order::relaxed;
+}
+CW_FN constexpr native_order native(order::acquire_t) {
+  return native_order::acquire;
+}
+CW_FN constexpr native_order native(order::release_t) {
+  return native_order::release;
+}
+CW_FN constexpr native_order native(order::acq_rel_t) {
+  return native_order::acq_rel;
+}
+
+// The order of a compare-exchange that fails: its load part.
+CW_FN constexpr native_order native_failure(order::relaxed_t) {
+  return native(order::relaxed);
+}
+CW_FN constexpr native_order native_failure(order::acquire_t) {
+  return native(order::acquire);
+}
+CW_FN constexpr native_order native_failure(order::release_t) {
+  return native(order::relaxed);
+}
+CW_FN constexpr native_order native_failure(order::acq_rel_t) {
+  return native(order::acquire);
+}
+
+using exec::cpu::access;
+
+template <scope S>
+CW_FN inline void observe([[maybe_unused]] const void* address, [[maybe_unused]] access kind) {
+#if CROSSWARP_CHECKED && !CW_ON_GPU
+  exec::cpu::before_atomic(address, kind, S);
+#endif
+}
+
+}  // namespace crosswarp::device::impl
+
+namespace crosswarp::device {
+
+template <atomic_word T, scope S>
+template <load_order O>
+CW_FN inline T atomic_ref<T, S>::load(O o) const noexcept {
+  impl::observe<S>(object_, impl::access::load);
+  return impl::native_ref<T, S>(*object_).load(impl::native(o));
+}
+
+template <atomic_word T, scope S>
+template <store_order O>
+CW_FN inline void atomic_ref<T, S>::store(T value, O o) const noexcept {
+  impl::observe<S>(object_, impl::access::store);
+  impl::native_ref<T, S>(*object_).store(value, impl::native(o));
+}
+
+template <atomic_word T, scope S>
+template <update_order O>
+CW_FN inline T atomic_ref<T, S>::exchange(T value, O o) const noexcept {
+  impl::observe<S>(object_, impl::access::update);
+  return impl::native_ref<T, S>(*object_).exchange(value, impl::native(o));
+}
+
+template <atomic_word T, scope S>
+template <update_order O>
+CW_FN inline T atomic_ref<T, S>::fetch_add(T value, O o) const noexcept {
+  impl::observe<S>(object_, impl::access::update);
+  return impl::native_ref<T, S>(*object_).fetch_add(value, impl::native(o));
+}
+
+template <atomic_word T, scope S>
+template <update_order O>
+  requires std::integral<T>
+CW_FN inline T atomic_ref<T, S>::fetch_and(T value, O o) const noexcept {
+  impl::observe<S>(object_, impl::access::update);
+  return impl::native_ref<T, S>(*object_).fetch_and(value, impl::native(o));
+}
+
+template <atomic_word T, scope S>
+template <update_order O>
+  requires std::integral<T>
+CW_FN inline T atomic_ref<T, S>::fetch_or(T value, O o) const noexcept {
+  impl::observe<S>(object_, impl::access::update);
+  return impl::native_ref<T, S>(*object_).fetch_or(value, impl::native(o));
+}
+
+template <atomic_word T, scope S>
+template <update_order O>
+  requires std::integral<T>
+CW_FN inline T atomic_ref<T, S>::fetch_xor(T value, O o) const noexcept {
+  impl::observe<S>(object_, impl::access::update);
+  return impl::native_ref<T, S>(*object_).fetch_xor(value, impl::native(o));
+}
+
+template <atomic_word T, scope S>
+template <update_order O>
+CW_FN inline bool atomic_ref<T, S>::compare_exchange(T& expected, T desired, O o) const noexcept {
+  impl::observe<S>(object_, impl::access::update);
+  return impl::native_ref<T, S>(*object_).compare_exchange_strong(
+      expected, desired, impl::native(o), impl::native_failure(o));
+}
+
+}  // namespace crosswarp::device

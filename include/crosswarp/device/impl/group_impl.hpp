@@ -1,0 +1,205 @@
+// Bodies of exec_context.hpp and group.hpp.
+#pragma once
+
+#include <cstring>
+
+#include "crosswarp/device/group.hpp"
+
+namespace crosswarp::device {
+
+// ---- context
+
+CW_FN inline int context::thread_index() const noexcept {
+#if CW_ON_GPU
+  return static_cast<int>(threadIdx.x);
+#else
+  return cpu_thread_index_;
+#endif
+}
+
+CW_FN inline int context::thread_count() const noexcept {
+#if CW_ON_GPU
+  return static_cast<int>(blockDim.x);
+#else
+  return cpu_thread_count_;
+#endif
+}
+
+CW_FN inline std::byte* context::shared_memory() const noexcept {
+#if CW_ON_GPU
+  extern __shared__ __align__(16) unsigned char crosswarp_shared[];
+  return reinterpret_cast<std::byte*>(crosswarp_shared);
+#else
+  return cpu_shared_;
+#endif
+}
+
+CW_FN inline context context::here() noexcept {
+#if CW_ON_GPU
+  return context(place{.block_index = static_cast<int>(blockIdx.x),
+                       .block_count = static_cast<int>(gridDim.x)});
+#else
+  return context(place{});
+#endif
+}
+
+CW_FN inline thread_group context::thread() const noexcept {
+  return {};
+}
+CW_FN inline warp_group context::warp() const noexcept {
+  return warp_group(*this);
+}
+CW_FN inline block_group context::block() const noexcept {
+  return block_group(*this);
+}
+CW_FN inline grid_group context::grid() const noexcept {
+  return grid_group(*this);
+}
+
+namespace impl {
+
+/// Broadcast through 64 bytes that all threads of `g` can reach: the second barrier keeps the
+/// next broadcast from overwriting a value that is still being read.
+template <class G, class T>
+CW_FN inline T broadcast_through(const G& g, void* slot, T value) noexcept {
+  if (g.rank() == 0) memcpy(slot, &value, sizeof(T));
+  g.sync();
+  memcpy(&value, slot, sizeof(T));
+  g.sync();
+  return value;
+}
+
+#if CW_ON_GPU
+__device__ inline unsigned warp_mask(int size) noexcept {
+  return size == warp_group::width ? 0xffffffffU : (1U << static_cast<unsigned>(size)) - 1U;
+}
+#endif
+
+}  // namespace impl
+
+// ---- warp
+
+CW_FN inline int warp_group::rank() const noexcept {
+  return context_->thread_index() % width;
+}
+
+CW_FN inline int warp_group::index() const noexcept {
+  return context_->thread_index() / width;
+}
+
+CW_FN inline int warp_group::size() const noexcept {
+  const int left = context_->thread_count() - index() * width;
+  return left < width ? left : width;
+}
+
+CW_FN inline status warp_group::sync() const noexcept {
+#if CW_ON_GPU
+  __syncwarp(impl::warp_mask(size()));
+#else
+  if (context_->cpu_block_ != nullptr) exec::cpu::sync_warp(*context_->cpu_block_, index(), false);
+#endif
+  return status::ok;
+}
+
+template <broadcastable T>
+CW_FN inline T warp_group::broadcast(T value) const noexcept {
+#if CW_ON_GPU
+  // By shuffles of 32-bit words: no shared memory, one instruction for an int.
+  constexpr int words = (sizeof(T) + 3) / 4;
+  unsigned word[words] = {};
+  memcpy(word, &value, sizeof(T));
+  const unsigned mask = impl::warp_mask(size());
+  for (int i = 0; i < words; ++i) word[i] = __shfl_sync(mask, word[i], 0);
+  // A shuffle moves the value but promises no memory order; the barrier does.
+  __syncwarp(mask);
+  memcpy(&value, word, sizeof(T));
+  return value;
+#else
+  if (context_->cpu_block_ == nullptr) return value;
+  return impl::broadcast_through(
+      *this, exec::cpu::broadcast_slot(*context_->cpu_block_, index()), value);
+#endif
+}
+
+CW_FN inline bool warp_group::any(bool b) const noexcept {
+#if CW_ON_GPU
+  const unsigned mask = impl::warp_mask(size());
+  const bool result = __any_sync(mask, b) != 0;
+  __syncwarp(mask);
+  return result;
+#else
+  if (context_->cpu_block_ == nullptr) return b;
+  return exec::cpu::sync_warp(*context_->cpu_block_, index(), b);
+#endif
+}
+
+// ---- block
+
+CW_FN inline status block_group::sync() const noexcept {
+#if CW_ON_GPU
+  __syncthreads();
+#else
+  if (context_->cpu_block_ != nullptr) exec::cpu::sync_block(*context_->cpu_block_, false);
+#endif
+  return status::ok;
+}
+
+template <broadcastable T>
+CW_FN inline T block_group::broadcast(T value) const noexcept {
+#if CW_ON_GPU
+  __shared__ alignas(16) unsigned char slot[broadcast_bytes];
+  return impl::broadcast_through(*this, slot, value);
+#else
+  if (context_->cpu_block_ == nullptr) return value;
+  return impl::broadcast_through(*this, exec::cpu::broadcast_slot(*context_->cpu_block_, -1),
+                                 value);
+#endif
+}
+
+CW_FN inline bool block_group::any(bool b) const noexcept {
+#if CW_ON_GPU
+  return __syncthreads_or(static_cast<int>(b)) != 0;
+#else
+  if (context_->cpu_block_ == nullptr) return b;
+  return exec::cpu::sync_block(*context_->cpu_block_, b);
+#endif
+}
+
+// ---- grid
+
+namespace impl {
+
+CW_FN inline status meet_blocks(grid_words& words, int blocks, const wait_limits& limits) noexcept {
+  device_atomic<std::uint32_t> arrived(words.arrived);
+  device_atomic<std::uint32_t> epoch(words.epoch);
+  // Relaxed: the epoch cannot move before this block has arrived.
+  const std::uint32_t before = epoch.load(order::relaxed);
+  // acq_rel: pairs with the other blocks' arrivals, so that the last one has seen all of them.
+  if (arrived.fetch_add(1, order::acq_rel) + 1 == static_cast<std::uint32_t>(blocks)) {
+    arrived.store(0, order::relaxed);
+    epoch.store(before + 1, order::release);  // pairs with the acquire below
+    return status::ok;
+  }
+  return poll_until([&] { return epoch.load(order::acquire) != before; }, limits);
+}
+
+}  // namespace impl
+
+CW_FN inline int grid_group::rank() const noexcept {
+  return context_->block_index() * context_->thread_count() + context_->thread_index();
+}
+
+CW_FN inline int grid_group::size() const noexcept {
+  return context_->block_count() * context_->thread_count();
+}
+
+CW_FN inline status grid_group::sync() const noexcept {
+  if (context_->grid_ == nullptr) return status::invalid;
+  const block_group block(*context_);
+  block.sync();
+  return leader_of(block, [&] {
+    return impl::meet_blocks(*context_->grid_, context_->block_count(), context_->limits_);
+  });
+}
+
+}  // namespace crosswarp::device

@@ -1,0 +1,79 @@
+// Bodies of memory.hpp.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "crosswarp/device/memory.hpp"
+
+namespace crosswarp::device::impl {
+
+struct alignas(16) word16 {
+  std::uint32_t part[4];
+};
+
+/// Copies `count` words, thread after thread, so that neighbours touch neighbouring words. Eight
+/// independent loads are in flight per thread before the first store.
+template <class Word>
+CW_FN inline void copy_words(Word* dst, const Word* src, std::size_t count, std::size_t first,
+                             std::size_t stride) noexcept {
+  constexpr int depth = 8;
+  std::size_t i = first;
+  for (; i + (depth - 1) * stride < count; i += depth * stride) {
+    Word held[depth];
+    for (int k = 0; k < depth; ++k) held[k] = src[i + static_cast<std::size_t>(k) * stride];
+    for (int k = 0; k < depth; ++k) dst[i + static_cast<std::size_t>(k) * stride] = held[k];
+  }
+  for (; i < count; i += stride) dst[i] = src[i];
+}
+
+/// The interleaved copy that GPUs want: coalesced across a warp.
+CW_FN inline void copy_interleaved(std::byte* dst, const std::byte* src, std::size_t bytes,
+                                   std::size_t rank, std::size_t size) noexcept {
+  const auto misfit = reinterpret_cast<std::uintptr_t>(dst) ^ reinterpret_cast<std::uintptr_t>(src);
+  if (misfit % 4 != 0) return copy_words(dst, src, bytes, rank, size);
+  const std::size_t width = misfit % 16 == 0 ? 16 : 4;
+  // Bytes before the first aligned word, whole words, bytes after the last.
+  std::size_t head = (width - reinterpret_cast<std::uintptr_t>(dst) % width) % width;
+  if (head > bytes) head = bytes;
+  const std::size_t words = (bytes - head) / width;
+  const std::size_t body = head + words * width;
+  for (std::size_t i = rank; i < head; i += size) dst[i] = src[i];
+  if (width == 16) {
+    copy_words(reinterpret_cast<word16*>(dst + head), reinterpret_cast<const word16*>(src + head),
+               words, rank, size);
+  } else {
+    copy_words(reinterpret_cast<std::uint32_t*>(dst + head),
+               reinterpret_cast<const std::uint32_t*>(src + head), words, rank, size);
+  }
+  for (std::size_t i = body + rank; i < bytes; i += size) dst[i] = src[i];
+}
+
+/// The contiguous copy that CPUs want: each thread one piece, of whole cache lines, by memcpy.
+inline void copy_in_pieces(std::byte* dst, const std::byte* src, std::size_t bytes,
+                           std::size_t rank, std::size_t size) noexcept {
+  const std::size_t lines = (bytes + line_bytes - 1) / line_bytes;
+  const std::size_t piece = (lines + size - 1) / size * line_bytes;
+  const std::size_t begin = rank * piece;
+  if (begin >= bytes) return;
+  std::memcpy(dst + begin, src + begin, bytes - begin < piece ? bytes - begin : piece);
+}
+
+}  // namespace crosswarp::device::impl
+
+namespace crosswarp::device {
+
+template <class G>
+CW_FN inline void copy(const G& g, void* dst, const void* src, std::size_t bytes) noexcept {
+  auto* to = static_cast<std::byte*>(dst);
+  const auto* from = static_cast<const std::byte*>(src);
+  const auto rank = static_cast<std::size_t>(g.rank());
+  const auto size = static_cast<std::size_t>(g.size());
+#if CW_ON_GPU
+  impl::copy_interleaved(to, from, bytes, rank, size);
+#else
+  impl::copy_in_pieces(to, from, bytes, rank, size);
+#endif
+}
+
+}  // namespace crosswarp::device

@@ -1,0 +1,31 @@
+// What differs between the compilers that see a kernel. Nothing else in the library asks
+// which compiler is running, except the few headers of the seam that include this one.
+#pragma once
+
+#if defined(__CUDACC__)
+/// Marks a function that runs on the host, on CPU kernels and on GPU kernels.
+#define CW_FN __host__ __device__
+#else
+#define CW_FN
+#endif
+
+/// 1 while the compiler generates GPU code, 0 while it generates host code.
+#if defined(__CUDA_ARCH__)
+#define CW_ON_GPU 1
+#else
+#define CW_ON_GPU 0
+#endif
+
+/// 1 when CPU kernels report every atomic operation to the scope checker and to the deterministic
+/// scheduler. The build of the library decides it and exports it to its users.
+#if !defined(CROSSWARP_CHECKED)
+#define CROSSWARP_CHECKED 0
+#endif
+
+namespace crosswarp::device {
+
+/// Bytes that two writers must keep between them. Two 64-byte lines: CPUs prefetch them in
+/// pairs, GPUs fetch 128 bytes at once.
+inline constexpr int line_bytes = 128;
+
+}  // namespace crosswarp::device

@@ -1,0 +1,77 @@
+// Telling another rank that something happened: a word that only grows.
+//
+// Write remote, poll local: the word lives with the one who waits. One writer per word, each on
+// its own 128-byte line. Values are compared by signed difference, so a counter may wrap.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "crosswarp/device/group.hpp"
+
+namespace crosswarp::device {
+
+/// True when a counter that shows `seen` has come to `want`, also across a wrap. The two may be
+/// at most half of the range apart.
+template <std::unsigned_integral T>
+[[nodiscard]] CW_FN constexpr bool reached(T seen, T want) noexcept {
+  return static_cast<std::make_signed_t<T>>(static_cast<T>(seen - want)) >= 0;
+}
+
+/// Storage of one signal: alone on its line. Zero at the start.
+struct alignas(line_bytes) signal_line {
+  std::uint64_t word;
+};
+
+/// A signal between ranks. Plain view; the storage belongs to the one who waits.
+class signal {
+ public:
+  CW_FN explicit signal(std::uint64_t& word) noexcept : word_(&word) {}
+  CW_FN explicit signal(signal_line& line) noexcept : word_(&line.word) {}
+
+  /// Raises the signal to `value`.
+  /// Visibility: everything the calling thread did before is visible to a wait that sees `value`.
+  CW_FN void set(std::uint64_t value) const noexcept {
+    system_atomic<std::uint64_t>(*word_).store(value, order::release);  // pairs with read()
+  }
+
+  /// Adds to the signal: for several writers, whose adds are all ordered before the wait.
+  CW_FN void add(std::uint64_t amount) const noexcept {
+    // acq_rel, not release: a wait that sees a later writer's add also sees this one's data.
+    system_atomic<std::uint64_t>(*word_).fetch_add(amount, order::acq_rel);  // pairs with read()
+  }
+
+  [[nodiscard]] CW_FN std::uint64_t read() const noexcept {
+    return system_atomic<std::uint64_t>(*word_).load(order::acquire);  // pairs with set(), add()
+  }
+
+  /// Waits until the signal has reached `want`.
+  /// Callers: one thread.      Fails: timeout, peer_lost, aborted.
+  [[nodiscard]] CW_FN status wait(std::uint64_t want, const wait_limits& limits) const noexcept {
+    return poll_until([&] { return reached(read(), want); }, limits);
+  }
+
+ private:
+  std::uint64_t* word_;
+};
+
+/// Raises `s` for a group.
+/// Visibility: everything any thread of `g` did before is visible to a wait that sees `value`.
+/// Callers:    all threads of `g`, same arguments.
+template <group G>
+CW_FN inline void notify(const G& g, const signal& s, std::uint64_t value) noexcept {
+  g.sync();
+  if (g.rank() == 0) s.set(value);
+}
+
+/// Waits for `s` as a group.
+/// Visibility: everything before the matching set() is visible to every thread of `g`.
+/// Callers:    all threads of `g`, same arguments.      Fails: timeout, peer_lost, aborted.
+template <group G>
+[[nodiscard]] CW_FN inline status wait(const G& g, const signal& s, std::uint64_t want,
+                                       const wait_limits& limits) noexcept {
+  return leader_of(g, [&] { return s.wait(want, limits); });
+}
+
+}  // namespace crosswarp::device

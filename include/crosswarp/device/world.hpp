@@ -1,0 +1,120 @@
+// The world as a kernel sees it: who am I, where is everybody's memory, and meeting them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "crosswarp/device/signal.hpp"
+
+namespace crosswarp::device {
+
+/// How a byte reaches a peer. One field of the peer; operations branch on it once.
+enum class path : std::uint8_t {
+  none,    ///< not at all (another machine, and nothing that reaches it is built in)
+  self,    ///< this rank's own memory
+  mapped,  ///< loads, stores and atomics
+};
+
+/// A rank's part of some symmetric memory, as seen from here.
+struct peer {
+  std::byte* base = nullptr;  ///< null unless `how` is self or mapped
+  path how = path::none;
+};
+
+/// Symmetric memory of `T`: every rank has its own copy. A plain view, valid while its
+/// symmetric_buffer or registration lives.
+template <class T>
+class symmetric {
+ public:
+  symmetric() = default;
+  CW_FN symmetric(const peer* peers, int rank, std::size_t offset, std::size_t size) noexcept
+      : peers_(peers), rank_(rank), offset_(offset), size_(size) {}
+
+  /// Elements on each rank.
+  [[nodiscard]] CW_FN std::size_t size() const noexcept { return size_; }
+  /// This rank's copy.
+  [[nodiscard]] CW_FN T* local() const noexcept { return at(rank_); }
+  /// Rank `pe`'s copy; null when it cannot be reached by loads and stores.
+  [[nodiscard]] CW_FN T* at(int pe) const noexcept {
+    std::byte* const base = peers_[pe].base;
+    return base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset_);
+  }
+  [[nodiscard]] CW_FN path path_to(int pe) const noexcept { return peers_[pe].how; }
+
+ private:
+  const peer* peers_ = nullptr;
+  int rank_ = 0;
+  std::size_t offset_ = 0;
+  std::size_t size_ = 0;
+};
+
+/// A barrier of all ranks of a world. One group per rank may be inside at a time; for more, the
+/// host makes one barrier for each.
+class barrier {
+ public:
+  /// Signal lines that each rank provides: one for each rank, written by that rank alone, and one
+  /// for the owner's count of barriers passed.
+  [[nodiscard]] CW_FN static constexpr std::size_t lines(int ranks) noexcept {
+    return static_cast<std::size_t>(ranks) + 1;
+  }
+
+  barrier() = default;
+  CW_FN barrier(symmetric<signal_line> lines, int rank, int size,
+                const wait_limits& limits) noexcept
+      : lines_(lines), rank_(rank), size_(size), limits_(limits) {}
+
+  /// Waits for all ranks.
+  /// Visibility: what any thread of `g` did before, on any rank, is visible after it to every
+  ///             thread of every rank's group.
+  /// Callers:    all threads of `g`, on every rank.
+  /// Fails:      timeout, peer_lost, aborted; unreachable when a rank's memory is not mapped.
+  template <group G>
+  [[nodiscard]] CW_FN status wait(const G& g) const noexcept;
+
+ private:
+  symmetric<signal_line> lines_;
+  int rank_ = 0;
+  int size_ = 1;
+  wait_limits limits_;
+};
+
+/// Got from crosswarp::world::device(), passed to kernels by value, valid while the world lives.
+struct world {
+  int rank = 0;
+  int size = 1;
+  const peer* peers = nullptr;  ///< each rank's symmetric heap
+  wait_limits limits;           ///< for every wait that names no others
+  barrier all;                  ///< the world's own barrier
+
+  /// The barrier of all ranks; see device::barrier::wait.
+  template <group G>
+  [[nodiscard]] CW_FN status barrier_all(const G& g) const noexcept {
+    return all.wait(g);
+  }
+};
+
+// All ranks meet in one step: each writes its count to its line at every other rank, then waits
+// for the lines at home. A group of at least `size` threads does all of that at once.
+template <group G>
+CW_FN inline status barrier::wait(const G& g) const noexcept {
+  signal_line* const own = lines_.local();
+  const auto ranks = static_cast<std::size_t>(size_);
+  // The broadcast orders what all threads did before ahead of each thread's set() below.
+  const std::uint64_t count = leader_of(g, [&] { return ++own[ranks].word; });
+  status mine = status::ok;
+  for (int pe = g.rank(); pe < size_; pe += g.size()) {
+    if (pe == rank_) continue;
+    signal_line* const theirs = lines_.at(pe);
+    if (theirs == nullptr) {
+      mine = status::unreachable;
+    } else {
+      signal(theirs[rank_]).set(count);  // pairs with wait() below, on rank pe
+    }
+  }
+  for (int pe = g.rank(); pe < size_ && mine == status::ok; pe += g.size()) {
+    if (pe != rank_) mine = signal(own[pe]).wait(count, limits_);
+  }
+  return agree(g, mine);
+}
+
+}  // namespace crosswarp::device

@@ -1,0 +1,128 @@
+// Bodies of launch.hpp.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "crosswarp/error.hpp"
+#include "crosswarp/launch.hpp"
+
+#if defined(__CUDACC__)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace crosswarp::exec {
+
+/// One rank's grid on the CPU.
+struct cpu_grid {
+  launch_shape shape;
+  std::function<void(const device::context&)> body;
+  std::uint32_t owner = 0;  ///< the rank it runs for, for the scope checker; 0: none
+};
+
+/// What a stream's device does; one implementation for each kind of device.
+class stream_backend {
+ public:
+  virtual ~stream_backend() = default;
+  virtual void sync() = 0;
+  virtual void record(event_backend& e) = 0;
+  virtual void wait(const event_backend& e) = 0;
+  virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
+  [[nodiscard]] virtual void* native() const noexcept { return nullptr; }
+  /// CPU only: queues a grid.
+  virtual void run(cpu_grid grid);
+  /// CPU only: for which rank this stream's grids run, see cpu_grid::owner.
+  virtual void set_owner(std::uint32_t /*owner*/) {}
+  /// GPU only: zeroed words for a grid barrier, in order with the stream, for `grids` grids.
+  virtual device::grid_words* grid_barrier(int grids);
+};
+
+class event_backend {
+ public:
+  virtual ~event_backend() = default;
+  [[nodiscard]] virtual bool ready() const = 0;
+  virtual void sync() const = 0;
+  [[nodiscard]] virtual std::chrono::nanoseconds since(const event_backend& earlier) const = 0;
+};
+
+/// Throws error(invalid_argument) unless the shape is one that some device could run.
+void check_shape(const launch_shape& shape);
+
+#if defined(__CUDACC__)
+
+namespace cuda {
+
+/// Throws error(device_fault or out_of_memory) unless `code` is cudaSuccess.
+void check(int code, const char* call);
+/// Throws error(does_not_fit) unless that many blocks fit on the device at once; prepares the
+/// kernel for its shared memory.
+void check_resident(int device, const void* function, const launch_shape& shape, int grids);
+
+template <class Kernel, class... Args>
+__global__ void entry(device::grid_words* grid, device::wait_limits limits, Kernel kernel,
+                      Args... args) {
+  const device::context ctx({.block_index = static_cast<int>(blockIdx.x),
+                             .block_count = static_cast<int>(gridDim.x),
+                             .grid = grid,
+                             .limits = limits});
+  kernel(ctx, args...);
+}
+
+inline void start(stream& s, const void* function, const launch_shape& shape, int grids,
+                  void** args) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks * grids));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(s.native());
+  cudaLaunchAttribute cooperative{};
+  cooperative.id = cudaLaunchAttributeCooperative;
+  cooperative.val.cooperative = 1;
+  config.attrs = &cooperative;
+  config.numAttrs = shape.resident ? 1 : 0;
+  check(cudaLaunchKernelExC(&config, function, args), "cudaLaunchKernelExC");
+}
+
+template <class Kernel, class... Args>
+void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
+  const auto* function = reinterpret_cast<const void*>(&entry<Kernel, Args...>);
+  check_resident(s.device().ordinal(), function, shape, 1);
+  device::grid_words* grid = shape.resident ? s.backend().grid_barrier(1) : nullptr;
+  device::wait_limits limits = shape.limits;
+  void* packed[] = {&grid, &limits, &kernel, &args...};
+  start(s, function, shape, 1, packed);
+}
+
+}  // namespace cuda
+
+#endif
+
+[[noreturn]] inline void throw_not_compiled_for_cuda(const char* call) {
+  throw error(errc::not_supported, call,
+              "the stream is on a GPU, but this file was compiled for the CPU alone; list it in "
+              "crosswarp_add_kernels() and configure with CUDA");
+}
+
+}  // namespace crosswarp::exec
+
+namespace crosswarp {
+
+template <class Kernel, class... Args>
+  requires std::invocable<const Kernel&, const device::context&, const Args&...>
+void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
+  static_assert((std::is_trivially_copyable_v<Args> && ...),
+                "kernel arguments are copied to the device byte by byte");
+  exec::check_shape(shape);
+  if (s.device().kind() == device_kind::cuda) {
+#if defined(__CUDACC__)
+    exec::cuda::launch(s, shape, kernel, args...);
+#else
+    exec::throw_not_compiled_for_cuda("launch");
+#endif
+    return;
+  }
+  s.backend().run({shape, [=](const device::context& ctx) { kernel(ctx, args...); }});
+}
+
+}  // namespace crosswarp

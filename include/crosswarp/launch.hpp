@@ -1,0 +1,45 @@
+// Starting kernels.
+//
+// A kernel is a callable whose first parameter is `const device::context&`, followed by trivially
+// copyable arguments. The same one runs on every device:
+//
+//   struct scale {
+//     CW_FN void operator()(const cw::device::context& ctx, float* x, int n, float by) const {
+//       for (int i = ctx.grid().rank(); i < n; i += ctx.grid().size()) x[i] *= by;
+//     }
+//   };
+//   cw::launch(stream, {.blocks = 8, .threads = 256}, scale{}, x.data(), n, 2.0f);
+//
+// To run it on a GPU, compile the file as CUDA: crosswarp_add_kernels(target file.cpp) in CMake.
+#pragma once
+
+#include <functional>
+#include <type_traits>
+
+#include "crosswarp/device/exec_context.hpp"
+#include "crosswarp/device/group.hpp"
+#include "crosswarp/stream.hpp"
+
+namespace crosswarp {
+
+struct launch_shape {
+  int blocks = 1;
+  int threads = 1;
+  std::size_t shared_bytes = 0;
+  /// All blocks are on the device at once, so that they may wait for each other. The launch
+  /// throws error(does_not_fit) when that cannot be.
+  bool resident = false;
+  /// What ends the grid's own waits (grid().sync()); a world's launches pass the world's.
+  device::wait_limits limits = {};
+};
+
+/// Runs `kernel(ctx, args...)` on the stream's device.
+/// Returns when it is queued. Throws error(invalid_argument) for an empty or impossible shape,
+/// error(does_not_fit), error(not_supported) when this file was not compiled for that device.
+template <class Kernel, class... Args>
+  requires std::invocable<const Kernel&, const device::context&, const Args&...>
+void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args);
+
+}  // namespace crosswarp
+
+#include "crosswarp/impl/launch_impl.hpp"

@@ -1,0 +1,66 @@
+// Work in order on a device: streams, and events between them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "crosswarp/device_ref.hpp"
+
+namespace crosswarp {
+
+namespace exec {
+class stream_backend;
+class event_backend;
+}  // namespace exec
+
+/// A point in a stream that other streams and the host can wait for.
+class event {
+ public:
+  explicit event(device_ref d);
+  ~event();
+  event(event&&) noexcept;
+  event& operator=(event&&) noexcept;
+
+  /// True when the work before the last record() is done; also when nothing was recorded yet.
+  [[nodiscard]] bool ready() const;
+  /// Blocks the host until then.
+  void sync() const;
+  /// Device time between two recorded events that are ready.
+  [[nodiscard]] std::chrono::nanoseconds since(const event& earlier) const;
+
+  [[nodiscard]] exec::event_backend& backend() const noexcept { return *backend_; }
+
+ private:
+  std::unique_ptr<exec::event_backend> backend_;
+};
+
+/// An ordered queue of work on one device. What is launched runs asynchronously to the host; two
+/// streams run concurrently. The destructor waits for its work.
+class stream {
+ public:
+  explicit stream(device_ref d = device_ref::cpu());
+  ~stream();
+  stream(stream&&) noexcept;
+  stream& operator=(stream&&) noexcept;
+
+  [[nodiscard]] device_ref device() const noexcept { return device_; }
+  /// Blocks until all work is done. Throws what a CPU kernel threw or the device's fault.
+  void sync();
+  /// Marks the work so far.
+  void record(event& e);
+  /// Work launched from now on waits for `e`; the host does not.
+  void wait(const event& e);
+  /// Copies between any memory this device can reach, in order with the stream.
+  void copy(void* dst, const void* src, std::size_t bytes);
+
+  /// The cudaStream_t, or null on a CPU.
+  [[nodiscard]] void* native() const noexcept;
+  [[nodiscard]] exec::stream_backend& backend() const noexcept { return *backend_; }
+
+ private:
+  device_ref device_;
+  std::unique_ptr<exec::stream_backend> backend_;
+};
+
+}  // namespace crosswarp

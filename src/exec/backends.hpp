@@ -1,0 +1,37 @@
+// What each kind of device implements.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "crosswarp/buffer.hpp"
+#include "crosswarp/launch.hpp"
+
+namespace crosswarp::exec {
+
+class backend {
+ public:
+  virtual ~backend() = default;
+  virtual std::unique_ptr<stream_backend> make_stream(device_ref d) = 0;
+  virtual std::unique_ptr<event_backend> make_event(device_ref d) = 0;
+  virtual void* allocate(device_ref d, memory_kind kind, std::size_t bytes) = 0;
+  virtual void release(device_ref d, memory_kind kind, void* p) noexcept = 0;
+  virtual void copy_now(device_ref d, void* dst, const void* src, std::size_t bytes) = 0;
+};
+
+namespace cpu {
+backend& instance();
+}
+
+namespace cuda {
+/// Throws error(not_supported) in a build without CUDA.
+backend& instance();
+int device_count() noexcept;
+std::string absence_reason();
+std::vector<device_info> list();
+}  // namespace cuda
+
+backend& backend_of(device_ref d);
+
+}  // namespace crosswarp::exec

@@ -1,0 +1,100 @@
+#include "block.hpp"
+
+#include <algorithm>
+
+#include "executor.hpp"
+
+namespace crosswarp::exec::cpu {
+
+std::uint64_t team_barrier::settle(parts p) noexcept {
+  if (p.arrived < p.members || p.members == 0) {
+    return pack(p.generation, p.members, p.vote, p.arrived);
+  }
+  result_[p.generation & 1U].store(p.vote, std::memory_order_relaxed);
+  return pack(p.generation + 1, p.members, false, 0);
+}
+
+bool team_barrier::arrive_and_wait(bool vote) noexcept {
+  std::uint64_t before = state_.load(std::memory_order_relaxed);
+  parts mine{};
+  std::uint64_t after = 0;
+  do {
+    mine = unpack(before);
+    after = settle({mine.generation, mine.members, mine.vote || vote, mine.arrived + 1});
+    // acq_rel: the last to arrive has seen all others' work; its store below is theirs to acquire.
+  } while (!state_.compare_exchange_weak(before, after, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed));
+  if (unpack(after).generation != mine.generation) {
+    note_progress();
+  } else {
+    for (std::uint32_t spin = 1;
+         unpack(state_.load(std::memory_order_acquire)).generation == mine.generation; ++spin) {
+      relax(spin);
+    }
+  }
+  return result_[mine.generation & 1U].load(std::memory_order_relaxed);
+}
+
+void team_barrier::leave() noexcept {
+  std::uint64_t before = state_.load(std::memory_order_relaxed);
+  std::uint64_t after = 0;
+  do {
+    const parts p = unpack(before);
+    after = settle({p.generation, p.members - 1, p.vote, p.arrived});
+  } while (!state_.compare_exchange_weak(before, after, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed));
+  note_progress();
+}
+
+block::block(const cpu_grid& g, int i, device::grid_words& w, std::uint32_t launch)
+    : grid(g), index(i), words(w), who{g.owner, launch, i},
+      shared(g.shape.shared_bytes == 0 ? nullptr : new std::byte[g.shape.shared_bytes]),
+      everyone(static_cast<std::uint32_t>(g.shape.threads)) {
+  const int width = device::warp_group::width;
+  const int count = (g.shape.threads + width - 1) / width;
+  for (int n = 0; n < count; ++n) {
+    const int members = std::min(width, g.shape.threads - n * width);
+    warps.push_back(std::make_unique<team_barrier>(static_cast<std::uint32_t>(members)));
+  }
+  slots.resize(1 + static_cast<std::size_t>(count));
+}
+
+void block::run_thread(int t) {
+  const device::context ctx({.block_index = index,
+                             .block_count = grid.shape.blocks,
+                             .grid = grid.shape.resident ? &words : nullptr,
+                             .limits = grid.shape.limits,
+                             .thread_index = t,
+                             .thread_count = grid.shape.threads,
+                             .block = this,
+                             .shared = shared.get()});
+  struct leaver {
+    block& b;
+    std::size_t warp;
+    ~leaver() {
+      b.warps[warp]->leave();
+      b.everyone.leave();
+    }
+  } leave{*this, static_cast<std::size_t>(t / device::warp_group::width)};
+  grid.body(ctx);
+}
+
+void first_exception::capture() noexcept {
+  if (!taken_.exchange(true)) exception_ = std::current_exception();
+}
+
+void first_exception::rethrow_if_any() {
+  if (taken_.load()) std::rethrow_exception(exception_);
+}
+
+bool sync_block(block& b, bool vote) noexcept { return b.everyone.arrive_and_wait(vote); }
+
+bool sync_warp(block& b, int warp, bool vote) noexcept {
+  return b.warps[static_cast<std::size_t>(warp)]->arrive_and_wait(vote);
+}
+
+std::byte* broadcast_slot(block& b, int warp) noexcept {
+  return b.slots[static_cast<std::size_t>(warp + 1)].bytes;
+}
+
+}  // namespace crosswarp::exec::cpu

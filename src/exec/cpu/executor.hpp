@@ -1,0 +1,61 @@
+// Runs grids on CPU threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "block.hpp"
+
+namespace crosswarp {
+class schedule;
+}
+
+namespace crosswarp::exec::cpu {
+
+/// Runs one grid to its end; all its blocks make progress at once. Called by a stream's thread.
+/// Throws what the kernel threw.
+void run_grid(const cpu_grid& grid);
+
+/// Throws error(does_not_fit) when the grid's threads cannot all exist at once: on a CPU all blocks
+/// of every launch do.
+void check_fits(const launch_shape& shape);
+
+/// Runs several ranks' grids to their ends on the calling thread, interleaved as `s` says.
+void run_scheduled(const std::vector<cpu_grid>& grids, schedule& s);
+/// Whether this build can.
+bool scheduling_available() noexcept;
+
+/// Tells the running scheduler, if there is one, that waiting threads may look again.
+void note_progress() noexcept;
+
+/// Says how many kernel threads of this job want a core here, so that waits know whether spinning
+/// hurts. Counts add up; a negative number takes back.
+void announce_load(int threads) noexcept;
+
+/// What decides who runs next on this OS thread while it runs fibers.
+class scheduler {
+ public:
+  virtual ~scheduler() = default;
+  /// The calling fiber waits for something that another must do.
+  virtual bool on_wait() noexcept = 0;
+  /// The calling fiber is about to do an atomic operation.
+  virtual void on_atomic(access kind) noexcept = 0;
+  virtual void on_progress() noexcept = 0;
+  virtual std::uint64_t now_ns() noexcept = 0;
+};
+
+/// What runs on this OS thread at this moment. Host threads run nobody.
+struct running_thread {
+  scheduler* decides = nullptr;
+  identity who;
+};
+running_thread& running() noexcept;
+
+/// Checked builds: reports a scope too narrow for those who use the word at `address`.
+void check_scope(const void* address, device::scope scope, const identity& who) noexcept;
+/// A launch's number, not 0; check_scope() forgets what it saw of a launch that has ended.
+std::uint32_t begin_launch() noexcept;
+void end_launch(std::uint32_t launch) noexcept;
+
+}  // namespace crosswarp::exec::cpu

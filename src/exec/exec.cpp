@@ -1,0 +1,121 @@
+// Devices, streams, events and buffers: choosing the backend.
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+#include <thread>
+
+#include "backends.hpp"
+#include "crosswarp/error.hpp"
+#include "cpu/block.hpp"
+
+namespace crosswarp {
+
+// ---- devices
+
+device_ref device_ref::parse(std::string_view text) {
+  if (text == "cpu") return cpu();
+  if (text == "auto") return cuda_device_count() > 0 ? cuda(0) : cpu();
+  if (text == "cuda") return cuda(0);
+  constexpr std::string_view prefix = "cuda:";
+  if (text.starts_with(prefix)) {
+    const std::string_view number = text.substr(prefix.size());
+    int ordinal = -1;
+    const auto [end, bad] = std::from_chars(number.begin(), number.end(), ordinal);
+    if (bad == std::errc{} && end == number.end() && ordinal >= 0) return cuda(ordinal);
+  }
+  throw error(errc::invalid_argument, "device",
+              "'" + std::string(text) + "' is none of cpu, cuda, cuda:N, auto");
+}
+
+std::string device_ref::name() const {
+  if (kind_ == device_kind::cuda) return "cuda:" + std::to_string(ordinal_);
+  return schedule_ == nullptr ? "cpu" : "cpu (scheduled)";
+}
+
+namespace {
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+std::vector<device_info> devices() {
+  std::vector<device_info> all = exec::cuda::list();
+  all.insert(all.begin(),
+             {device_ref::cpu(), cpu_model(), static_cast<int>(std::thread::hardware_concurrency()),
+              static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+                  static_cast<std::size_t>(sysconf(_SC_PAGESIZE))});
+  return all;
+}
+
+int cuda_device_count() noexcept { return exec::cuda::device_count(); }
+std::string cuda_absence_reason() { return exec::cuda::absence_reason(); }
+
+namespace exec {
+
+backend& backend_of(device_ref d) {
+  return d.kind() == device_kind::cuda ? cuda::instance() : cpu::instance();
+}
+
+void check_shape(const launch_shape& shape) {
+  if (shape.blocks < 1 || shape.threads < 1 || shape.threads > cpu::max_block_threads) {
+    throw error(errc::invalid_argument, "launch",
+                std::to_string(shape.blocks) + " blocks of " + std::to_string(shape.threads) +
+                    " threads: at least 1 block, 1 to " + std::to_string(cpu::max_block_threads) +
+                    " threads");
+  }
+}
+
+void stream_backend::run(cpu_grid /*grid*/) {
+  throw error(errc::not_supported, "launch", "a CPU grid on a stream of another device");
+}
+
+device::grid_words* stream_backend::grid_barrier(int /*grids*/) {
+  throw error(errc::not_supported, "launch", "a GPU grid on a stream of another device");
+}
+
+void* allocate(device_ref d, memory_kind kind, std::size_t bytes) {
+  return backend_of(d).allocate(d, kind, bytes);
+}
+void release(device_ref d, memory_kind kind, void* p) noexcept {
+  if (p != nullptr) backend_of(d).release(d, kind, p);
+}
+void copy_now(device_ref d, void* dst, const void* src, std::size_t bytes) {
+  backend_of(d).copy_now(d, dst, src, bytes);
+}
+
+}  // namespace exec
+
+// ---- streams and events
+
+event::event(device_ref d) : backend_(exec::backend_of(d).make_event(d)) {}
+event::~event() = default;
+event::event(event&&) noexcept = default;
+event& event::operator=(event&&) noexcept = default;
+bool event::ready() const { return backend_->ready(); }
+void event::sync() const { backend_->sync(); }
+std::chrono::nanoseconds event::since(const event& earlier) const {
+  return backend_->since(*earlier.backend_);
+}
+
+stream::stream(device_ref d) : device_(d), backend_(exec::backend_of(d).make_stream(d)) {}
+stream::~stream() = default;
+stream::stream(stream&&) noexcept = default;
+stream& stream::operator=(stream&&) noexcept = default;
+void stream::sync() { backend_->sync(); }
+void stream::record(event& e) { backend_->record(e.backend()); }
+void stream::wait(const event& e) { backend_->wait(e.backend()); }
+void stream::copy(void* dst, const void* src, std::size_t bytes) {
+  backend_->copy(dst, src, bytes);
+}
+void* stream::native() const noexcept { return backend_->native(); }
+
+}  // namespace crosswarp

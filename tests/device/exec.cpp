@@ -1,0 +1,230 @@
+// Execution: what a kernel sees and how its threads meet, on every device.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "crosswarp/buffer.hpp"
+#include "crosswarp/error.hpp"
+#include "crosswarp/launch.hpp"
+#include "support/device.hpp"
+
+namespace cw = crosswarp;
+using cw::device::context;
+
+namespace {
+
+struct fill_places {
+  CW_FN void operator()(const context& ctx, int* out) const {
+    const int i = ctx.grid().rank();
+    out[i] = ctx.block_index() * 1000 + ctx.thread_index() + ctx.block_count() * 1'000'000;
+  }
+};
+
+TEST(Exec, EveryThreadKnowsItsPlace) {
+  cw::stream s(test_device());
+  cw::buffer<int> out(s.device(), 3 * 40);
+  cw::launch(s, {.blocks = 3, .threads = 40}, fill_places{}, out.data());
+  s.sync();
+  const auto got = out.read();
+  for (int i = 0; i < 120; ++i) EXPECT_EQ(got[i], i / 40 * 1000 + i % 40 + 3'000'000) << i;
+}
+
+struct sum_by_tree {
+  CW_FN void operator()(const context& ctx, const int* in, int* out) const {
+    auto* part = reinterpret_cast<int*>(ctx.shared_memory());
+    const int t = ctx.thread_index();
+    part[t] = in[ctx.grid().rank()];
+    for (int half = ctx.thread_count() / 2; half > 0; half /= 2) {
+      ctx.block().sync();
+      if (t < half) part[t] += part[t + half];
+    }
+    if (t == 0) out[ctx.block_index()] = part[0];
+  }
+};
+
+TEST(Exec, BlocksShareMemoryAndMeet) {
+  cw::stream s(test_device());
+  constexpr int blocks = 4;
+  constexpr int threads = 256;
+  std::vector<int> in(blocks * threads);
+  std::iota(in.begin(), in.end(), 1);
+  cw::buffer<int> from(s.device(), std::span<const int>(in));
+  cw::buffer<int> to(s.device(), blocks);
+  cw::launch(s, {.blocks = blocks, .threads = threads, .shared_bytes = threads * sizeof(int)},
+             sum_by_tree{}, from.data(), to.data());
+  s.sync();
+  const auto got = to.read();
+  for (int b = 0; b < blocks; ++b) {
+    EXPECT_EQ(got[b], std::accumulate(in.begin() + b * threads, in.begin() + (b + 1) * threads, 0));
+  }
+}
+
+struct group_facts {
+  struct wide {
+    int part[16];
+  };
+  CW_FN void operator()(const context& ctx, int* wrong) const {
+    const int t = ctx.thread_index();
+    const auto warp = ctx.warp();
+    const auto block = ctx.block();
+    int bad = 0;
+    bad += warp.rank() != t % 32;
+    bad += warp.index() != t / 32;
+    bad += warp.size() != (warp.index() == 3 ? 4 : 32);
+    for (int round = 0; round < 10; ++round) {
+      bad += warp.broadcast(t + round) != t / 32 * 32 + round;
+      bad += block.broadcast(t + 7 * round) != 7 * round;
+      wide w{};
+      for (int i = 0; i < 16; ++i) w.part[i] = t * 100 + i;
+      const wide from_leader = warp.broadcast(w);
+      for (int i = 0; i < 16; ++i) bad += from_leader.part[i] != t / 32 * 32 * 100 + i;
+      bad += block.any(t == 77) != true;
+      bad += block.any(false) != false;
+      bad += warp.any(t == 40) != (t / 32 == 1);
+    }
+    bad += ctx.thread().broadcast(5) != 5 || ctx.thread().size() != 1;
+    wrong[ctx.grid().rank()] = bad;
+  }
+};
+
+TEST(Exec, GroupsBroadcastAndVote) {
+  cw::stream s(test_device());
+  cw::buffer<int> wrong(s.device(), 2 * 100);
+  cw::launch(s, {.blocks = 2, .threads = 100}, group_facts{}, wrong.data());
+  s.sync();
+  for (const int w : wrong.read()) EXPECT_EQ(w, 0);
+}
+
+// A thread that has returned does not hold up the others.
+struct some_leave_early {
+  CW_FN void operator()(const context& ctx, int* out) const {
+    if (ctx.thread_index() % 2 == 1) return;
+    ctx.block().sync();
+    out[ctx.thread_index()] = 1;
+  }
+};
+
+TEST(Exec, ReturnedThreadsLeaveTheBarrier) {
+  if (test_device().kind() != cw::device_kind::cpu) GTEST_SKIP() << "undefined on this device";
+  cw::stream s(test_device());
+  cw::buffer<int> out(s.device(), 64);
+  cw::launch(s, {.blocks = 1, .threads = 64}, some_leave_early{}, out.data());
+  s.sync();
+  const auto got = out.read();
+  EXPECT_EQ(std::accumulate(got.begin(), got.end(), 0), 32);
+}
+
+// Each block waits for all others: works only if all make progress at once.
+struct grid_rounds {
+  CW_FN void operator()(const context& ctx, int* cells, int rounds, int* wrong) const {
+    const int me = ctx.block_index();
+    const int next = (me + 1) % ctx.block_count();
+    for (int r = 1; r <= rounds; ++r) {
+      if (ctx.thread_index() == 0) cells[me] = r;
+      if (ctx.grid().sync() != cw::status::ok) wrong[me] += 1000;
+      if (cells[next] != r) wrong[me] += 1;
+      if (ctx.grid().sync() != cw::status::ok) wrong[me] += 1000;
+    }
+  }
+};
+
+TEST(Exec, ResidentBlocksMeetInGridBarriers) {
+  cw::stream s(test_device());
+  constexpr int blocks = 16;
+  cw::buffer<int> cells(s.device(), blocks);
+  cw::buffer<int> wrong(s.device(), blocks);
+  for (int again = 0; again < 3; ++again) {
+    cw::launch(s, {.blocks = blocks, .threads = 33, .resident = true}, grid_rounds{}, cells.data(),
+               50, wrong.data());
+  }
+  s.sync();
+  for (const int w : wrong.read()) EXPECT_EQ(w, 0);
+}
+
+struct sync_grid {
+  CW_FN void operator()(const context& ctx, cw::status* out) const {
+    const cw::status s = ctx.grid().sync();
+    if (ctx.grid().rank() == 0) *out = s;
+  }
+};
+
+TEST(Exec, GridBarrierWithoutResidencyIsRefused) {
+  cw::stream s(test_device());
+  cw::buffer<cw::status> out(s.device(), 1);
+  cw::launch(s, {.blocks = 2, .threads = 2}, sync_grid{}, out.data());
+  s.sync();
+  EXPECT_EQ(out.read()[0], cw::status::invalid);
+}
+
+struct never_ready {
+  CW_FN void operator()(const context&, cw::device::wait_limits limits, cw::status* out) const {
+    *out = cw::device::poll_until([] { return false; }, limits);
+  }
+};
+
+TEST(Poll, EndsAtItsDeadline) {
+  cw::stream s(test_device());
+  cw::buffer<cw::status> out(s.device(), 1);
+  cw::launch(s, {}, never_ready{}, cw::device::wait_limits{nullptr, 2'000'000}, out.data());
+  s.sync();
+  EXPECT_EQ(out.read()[0], cw::status::timeout);
+}
+
+TEST(Poll, EndsWhenTheWorldBreaks) {
+  cw::stream s(test_device());
+  cw::buffer<cw::status> out(s.device(), 1);
+  cw::buffer<cw::fault_word> fault(s.device(), 1, cw::memory_kind::pinned);
+  cw::launch(s, {}, never_ready{}, cw::device::wait_limits{fault.data(), 60'000'000'000ULL},
+             out.data());
+  cw::device::system_atomic<cw::fault_word>(*fault.data())
+      .store(cw::make_fault(cw::status::peer_lost, 7), cw::device::order::relaxed);
+  s.sync();
+  EXPECT_EQ(out.read()[0], cw::status::peer_lost);
+}
+
+TEST(Launch, ImpossibleShapesAreRefused) {
+  cw::stream s(test_device());
+  for (const cw::launch_shape bad :
+       {cw::launch_shape{.blocks = 0}, cw::launch_shape{.blocks = -1},
+        cw::launch_shape{.threads = 0}, cw::launch_shape{.threads = 1025}}) {
+    EXPECT_THROW(cw::launch(s, bad, sync_grid{}, static_cast<cw::status*>(nullptr)), cw::error);
+  }
+}
+
+TEST(Launch, ResidentGridThatDoesNotFitIsRefused) {
+  cw::stream s(test_device());
+  try {
+    cw::launch(s, {.blocks = 1'000'000, .threads = 1024, .resident = true}, sync_grid{},
+               static_cast<cw::status*>(nullptr));
+    s.sync();
+    FAIL() << "accepted";
+  } catch (const cw::error& e) {
+    EXPECT_EQ(e.code(), cw::errc::does_not_fit) << e.what();
+  }
+}
+
+TEST(Stream, EventsOrderStreams) {
+  const cw::device_ref d = test_device();
+  cw::stream a(d);
+  cw::stream b(d);
+  cw::event done(d);
+  cw::buffer<int> x(d, 120);
+  cw::buffer<int> y(d, 120);
+  cw::launch(a, {.blocks = 3, .threads = 40}, fill_places{}, x.data());
+  a.record(done);
+  b.wait(done);
+  b.copy(y.data(), x.data(), 120 * sizeof(int));
+  b.sync();
+  EXPECT_EQ(x.read(), y.read());
+  EXPECT_TRUE(done.ready());
+}
+
+TEST(Device, NamesParse) {
+  EXPECT_EQ(cw::device_ref::parse("cpu"), cw::device_ref::cpu());
+  EXPECT_EQ(cw::device_ref::parse("cuda:3"), cw::device_ref::cuda(3));
+  for (const char* bad : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cpu:0"}) {
+    EXPECT_THROW(cw::device_ref::parse(bad), cw::error) << bad;
+  }
+}
+
+}  // namespace
