@@ -30,6 +30,9 @@ backend& instance();
 int device_count() noexcept;
 std::string absence_reason();
 std::vector<device_info> list();
+/// Lets the GPU read and write host memory that is mapped already.
+void pin(device_ref d, void* p, std::size_t bytes);
+void unpin(void* p) noexcept;
 }  // namespace cuda
 
 backend& backend_of(device_ref d);

@@ -71,7 +71,7 @@ void announce_load(int threads) noexcept {
 }
 
 bool relax(std::uint32_t spin) noexcept {
-  if (scheduler* s = running().decides) return s->on_wait();
+  if (scheduler* s = running().decides) return s->on_wait(spin);
   return relax_thread(spin);
 }
 
@@ -162,9 +162,9 @@ class round_robin final : public scheduler {
     running() = {};
   }
 
-  bool on_wait() noexcept override {
+  bool on_wait(std::uint32_t spin) noexcept override {
     current_->body.yield();
-    return (++looks_ & 0xfU) == 0;
+    return spin % 16 == 0;
   }
   void on_atomic(access /*kind*/) noexcept override {}
   void on_progress() noexcept override { moved_ = true; }
@@ -173,7 +173,6 @@ class round_robin final : public scheduler {
  private:
   std::vector<std::unique_ptr<kernel_fiber>> fibers_;
   kernel_fiber* current_ = nullptr;
-  std::uint32_t looks_ = 0;
   bool moved_ = false;
 };
 
@@ -278,7 +277,7 @@ class deterministic final : public scheduler {
     running() = {};
   }
 
-  bool on_wait() noexcept override {
+  bool on_wait(std::uint32_t /*spin*/) noexcept override {
     leave(note::waits);
     return true;
   }

@@ -37,8 +37,8 @@ void announce_load(int threads) noexcept;
 class scheduler {
  public:
   virtual ~scheduler() = default;
-  /// The calling fiber waits for something that another must do.
-  virtual bool on_wait() noexcept = 0;
+  /// The calling fiber waits for something that another must do; see relax().
+  virtual bool on_wait(std::uint32_t spin) noexcept = 0;
   /// The calling fiber is about to do an atomic operation.
   virtual void on_atomic(access kind) noexcept = 0;
   virtual void on_progress() noexcept = 0;

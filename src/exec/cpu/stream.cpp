@@ -56,7 +56,7 @@ class cpu_event final : public event_backend {
 /// A thread that runs one task after the other.
 class cpu_stream final : public stream_backend {
  public:
-  explicit cpu_stream(schedule* s) : schedule_(s), thread_([this] { serve(); }) {}
+  cpu_stream() : thread_([this] { serve(); }) {}
   ~cpu_stream() override {
     {
       const std::scoped_lock lock(mutex_);
@@ -85,11 +85,7 @@ class cpu_stream final : public stream_backend {
   void run(cpu_grid grid) override {
     check_fits(grid.shape);
     grid.owner = owner_;
-    if (schedule_ != nullptr) {
-      submit([this, g = std::move(grid)] { run_scheduled({g}, *schedule_); });
-    } else {
-      submit([g = std::move(grid)] { run_grid(g); });
-    }
+    submit([g = std::move(grid)] { run_grid(g); });
   }
   void set_owner(std::uint32_t owner) override { owner_ = owner; }
 
@@ -121,7 +117,6 @@ class cpu_stream final : public stream_backend {
     }
   }
 
-  schedule* schedule_;
   std::uint32_t owner_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -135,8 +130,8 @@ class cpu_stream final : public stream_backend {
 
 class cpu_backend final : public backend {
  public:
-  std::unique_ptr<stream_backend> make_stream(device_ref d) override {
-    return std::make_unique<cpu_stream>(d.scheduler());
+  std::unique_ptr<stream_backend> make_stream(device_ref /*d*/) override {
+    return std::make_unique<cpu_stream>();
   }
   std::unique_ptr<event_backend> make_event(device_ref /*d*/) override {
     return std::make_unique<cpu_event>();

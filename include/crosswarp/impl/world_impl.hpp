@@ -1,0 +1,54 @@
+// Bodies of world.hpp.
+#pragma once
+
+#include <cstring>
+
+#include "crosswarp/world.hpp"
+
+namespace crosswarp {
+
+template <class T>
+  requires std::is_trivially_copyable_v<T>
+std::vector<T> world::allgather(const T& mine) {
+  const auto all = allgather(std::as_bytes(std::span(&mine, 1)));
+  std::vector<T> values(all.size());
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].size() != sizeof(T)) {
+      throw error(errc::asymmetric, "allgather", "sent a value of another size",
+                  static_cast<int>(r));
+    }
+    std::memcpy(&values[r], all[r].data(), sizeof(T));
+  }
+  return values;
+}
+
+namespace world_impl {
+/// This rank's heap, as the host names it.
+[[nodiscard]] std::byte* heap_base(const state& s) noexcept;
+}  // namespace world_impl
+
+template <class T>
+  requires std::is_trivially_copyable_v<T>
+std::byte* symmetric_buffer<T>::local() const noexcept {
+  return world_impl::heap_base(block_.owner()) + block_.offset();
+}
+
+template <class T>
+  requires std::is_trivially_copyable_v<T>
+void symmetric_buffer<T>::write(std::span<const T> values, std::size_t first) {
+  if (first > size_ || values.size() > size_ - first) {
+    throw error(errc::invalid_argument, "symmetric_buffer::write", "beyond the end");
+  }
+  exec::copy_now(world_impl::device_of(block_.owner()), local() + first * sizeof(T), values.data(),
+                 values.size_bytes());
+}
+
+template <class T>
+  requires std::is_trivially_copyable_v<T>
+std::vector<T> symmetric_buffer<T>::read() const {
+  std::vector<T> values(size_);
+  exec::copy_now(world_impl::device_of(block_.owner()), values.data(), local(), size_ * sizeof(T));
+  return values;
+}
+
+}  // namespace crosswarp

@@ -1,0 +1,107 @@
+#include "pmix_exchange.hpp"
+
+#include "crosswarp/error.hpp"
+#include "crosswarp/options.hpp"
+
+#if CROSSWARP_HAVE_PMIX
+#include <pmix.h>
+
+#include <cstring>
+#endif
+
+namespace crosswarp::world_impl {
+
+bool pmix_exchange::offered() { return options::read("PMIX_NAMESPACE").has_value(); }
+
+#if CROSSWARP_HAVE_PMIX
+
+namespace {
+
+void check(pmix_status_t code, const std::string& call) {
+  if (code != PMIX_SUCCESS) throw error(errc::system, call, PMIx_Error_string(code));
+}
+
+// The job's own process, as this process's connection knows it.
+pmix_proc_t& myself() {
+  static pmix_proc_t p;
+  return p;
+}
+
+pmix_proc_t in_job(pmix_rank_t rank) {
+  pmix_proc_t p;
+  PMIX_LOAD_PROCID(&p, myself().nspace, rank);
+  return p;
+}
+
+int job_number(const char* key, int fallback) {
+  const pmix_proc_t job = in_job(PMIX_RANK_WILDCARD);
+  pmix_value_t* value = nullptr;
+  if (PMIx_Get(&job, key, nullptr, 0, &value) != PMIX_SUCCESS) return fallback;
+  const auto number = static_cast<int>(value->data.uint32);
+  PMIX_VALUE_RELEASE(value);
+  return number;
+}
+
+}  // namespace
+
+pmix_exchange::pmix_exchange() {
+  check(PMIx_Init(&myself(), nullptr, 0), "PMIx_Init");
+  rank_ = static_cast<int>(myself().rank);
+  size_ = job_number(PMIX_JOB_SIZE, 1);
+  local_size_ = job_number(PMIX_LOCAL_SIZE, size_);
+}
+
+pmix_exchange::~pmix_exchange() { PMIx_Finalize(nullptr, 0); }
+
+namespace {
+
+void fence() {
+  const pmix_proc_t job = in_job(PMIX_RANK_WILDCARD);
+  pmix_info_t collect;
+  const bool yes = true;
+  PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+  const pmix_status_t code = PMIx_Fence(&job, 1, &collect, 1);
+  PMIX_INFO_DESTRUCT(&collect);
+  check(code, "PMIx_Fence");
+}
+
+}  // namespace
+
+void pmix_exchange::publish(const std::string& key, const std::string& value) {
+  pmix_value_t v;
+  PMIX_VALUE_LOAD(&v, value.c_str(), PMIX_STRING);
+  const pmix_status_t code = PMIx_Put(PMIX_GLOBAL, key.c_str(), &v);
+  PMIX_VALUE_DESTRUCT(&v);
+  check(code, "PMIx_Put");
+  check(PMIx_Commit(), "PMIx_Commit");
+  fence();
+}
+
+std::string pmix_exchange::receive(const std::string& key) {
+  fence();
+  const pmix_proc_t root = in_job(0);
+  pmix_value_t* value = nullptr;
+  check(PMIx_Get(&root, key.c_str(), nullptr, 0, &value), "PMIx_Get");
+  std::string text = value->data.string;
+  PMIX_VALUE_RELEASE(value);
+  return text;
+}
+
+#else
+
+namespace {
+[[noreturn]] void absent() {
+  throw error(errc::not_supported, "world",
+              "started by mpirun or srun, but this build has no PMIx (libpmix-dev); start the "
+              "program with 'crosswarp run'");
+}
+}  // namespace
+
+pmix_exchange::pmix_exchange() { absent(); }
+pmix_exchange::~pmix_exchange() = default;
+void pmix_exchange::publish(const std::string& /*key*/, const std::string& /*value*/) { absent(); }
+std::string pmix_exchange::receive(const std::string& /*key*/) { absent(); }
+
+#endif
+
+}  // namespace crosswarp::world_impl

@@ -1,0 +1,237 @@
+#include <sys/socket.h>
+
+#include <condition_variable>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "star.hpp"
+
+namespace crosswarp::world_impl {
+namespace {
+
+class star_client final : public bootstrap {
+ public:
+  star_client(descriptor socket, const secret_key& secret, int rank, int size, int host_rank,
+              std::shared_ptr<star_server> hosted)
+      : bootstrap(rank, size, secret), hosted_(std::move(hosted)), host_rank_(host_rank),
+        socket_(std::move(socket)), reader_([this] { listen(); }) {}
+
+  ~star_client() override { leave(); }
+  star_client(const star_client&) = delete;
+  star_client& operator=(const star_client&) = delete;
+
+  [[nodiscard]] bool in_process() const noexcept override { return false; }
+
+  std::vector<bytes> allgather(bytes mine, nanoseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    throw_if_broken("allgather");
+    const std::uint64_t number = gathers_++;
+    const auto deadline = after(timeout + grace);
+    post({gather, packer()
+                      .u64(number)
+                      .u64(static_cast<std::uint64_t>(timeout.count()))
+                      .blob(mine)
+                      .take()},
+         deadline);
+    changed_.wait_until(lock, deadline, [&] { return answers_.contains(number) || broken_; });
+    if (const auto it = answers_.find(number); it != answers_.end()) {
+      answer a = std::move(it->second);
+      answers_.erase(it);
+      if (a.absent < 0) return std::move(a.all);
+      throw error(errc::timeout, "allgather", "did not come in time", a.absent);
+    }
+    throw_if_broken("allgather");
+    throw error(errc::timeout, "allgather", "the bootstrap server does not answer");
+  }
+
+  void put(const std::string& key, bytes value) override {
+    const std::scoped_lock lock(mutex_);
+    throw_if_broken("put");
+    post({put_key, packer().text(key).blob(value).take()}, after(grace));
+  }
+
+  bytes get(const std::string& key, nanoseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    throw_if_broken("get");
+    if (!board_.contains(key)) post({get_key, packer().text(key).take()}, after(grace));
+    changed_.wait_for(lock, timeout, [&] { return board_.contains(key) || broken_; });
+    if (board_.contains(key)) return board_.at(key);
+    throw_if_broken("get");
+    throw error(errc::timeout, "get", "nobody put '" + key + "'");
+  }
+
+  void check(const char* call) override {
+    const std::scoped_lock lock(mutex_);
+    throw_if_broken(call);
+  }
+
+  void fail(const fault& f) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (broken_ || left_) return;
+      try {
+        post({broken, packer()
+                          .u32(static_cast<std::uint32_t>(f.what))
+                          .u32(static_cast<std::uint32_t>(f.rank))
+                          .text(f.why)
+                          .take()},
+             after(grace));
+      } catch (const error&) {
+        // The server is gone; everybody else has noticed that too.
+      }
+    }
+    learn(f);
+  }
+
+  void leave() noexcept override {
+    {
+      const std::scoped_lock lock(mutex_);
+      report_ = nullptr;
+      if (!left_) {
+        left_ = true;
+        try {
+          post({bye, {}}, after(std::chrono::seconds(1)));
+        } catch (const error&) {
+          // Nobody is left to be told.
+        }
+        ::shutdown(socket_.get(), SHUT_RDWR);
+      }
+    }
+    if (reader_.joinable()) reader_.join();
+  }
+
+  void on_fault(std::function<void(const fault&)> report) override {
+    std::optional<fault> already;
+    {
+      const std::scoped_lock lock(mutex_);
+      already = broken_;
+      if (!already) report_ = report;
+    }
+    if (already) report(*already);
+  }
+
+ private:
+  struct answer {
+    std::vector<bytes> all;
+    int absent = -1;
+  };
+  static constexpr auto grace = std::chrono::seconds(5);
+
+  void throw_if_broken(const char* call) const {
+    if (broken_) throw to_error(*broken_, call);
+  }
+  void post(const frame& f, time_point deadline) { send_frame(socket_.get(), f, deadline); }
+
+  /// The reader's thread: until the connection ends.
+  void listen() {
+    try {
+      const auto for_ever = after(std::chrono::hours(24 * 365));
+      for (;;) hear(receive_frame(socket_.get(), member_limit, for_ever));
+    } catch (const error&) {
+      const char* who = host_rank_ < 0 ? "the launcher is gone" : "its process ended";
+      bool left = false;
+      {
+        const std::scoped_lock lock(mutex_);
+        left = left_;
+      }
+      if (!left) learn({status::peer_lost, host_rank_, who});
+    }
+  }
+
+  void hear(const frame& f) {
+    unpacker u(f.body);
+    if (f.type == broken) {
+      fault news{static_cast<status>(u.u32()), static_cast<int>(u.u32()), {}};
+      news.why = u.text();
+      return learn(news);
+    }
+    const std::scoped_lock lock(mutex_);
+    if (f.type == gathered) {
+      const std::uint64_t number = u.u64();
+      answer a;
+      for (std::uint32_t n = u.u32(); n > 0; --n) a.all.push_back(u.blob());
+      answers_[number] = std::move(a);
+    } else if (f.type == given_up) {
+      const std::uint64_t number = u.u64();
+      answers_[number].absent = static_cast<int>(u.u32());
+    } else if (f.type == value_of) {
+      const std::string key = u.text();
+      board_[key] = u.blob();
+    }
+    changed_.notify_all();
+  }
+
+  void learn(const fault& f) {
+    std::function<void(const fault&)> report;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (broken_) return;
+      broken_ = f;
+      report = std::exchange(report_, nullptr);
+      changed_.notify_all();
+    }
+    if (report) report(f);
+  }
+
+  std::shared_ptr<star_server> hosted_;
+  int host_rank_;
+  descriptor socket_;
+  std::mutex mutex_;  // all below
+  std::condition_variable changed_;
+  std::uint64_t gathers_ = 0;
+  std::map<std::uint64_t, answer> answers_;
+  std::map<std::string, bytes> board_;
+  std::optional<fault> broken_;
+  std::function<void(const fault&)> report_;
+  bool left_ = false;
+  std::thread reader_;  // last: starts when all else is there
+};
+
+}  // namespace
+
+std::shared_ptr<bootstrap> join_star(const std::string& address, const secret_key& secret,
+                                     int world, int rank, int size, nanoseconds timeout,
+                                     std::shared_ptr<star_server> hosted) {
+  const auto deadline = after(timeout);
+  descriptor socket = connect_to(address, deadline);
+  const auto expect = [&](std::uint32_t type) {
+    try {
+      frame f = receive_frame(socket.get(), stranger_limit, deadline);
+      if (f.type == type) return f;
+      if (f.type == reject) throw error(errc::refused, "join", unpacker(f.body).text());
+    } catch (const error& e) {
+      if (e.code() != errc::peer_lost) throw;
+    }
+    throw error(errc::refused, "join", address + " is not a bootstrap server of this version");
+  };
+  const frame greeting = expect(hello);
+  nonce theirs{};
+  unpacker(greeting.body).raw(theirs.data(), theirs.size());
+  const nonce mine = make_secret();
+  const auto w = static_cast<std::uint32_t>(world);
+  const auto r = static_cast<std::uint32_t>(rank);
+  const auto n = static_cast<std::uint32_t>(size);
+  const proof ours = prove(secret, join_statement(theirs, mine, w, r, n));
+  send_frame(socket.get(),
+             {join, packer()
+                        .u32(w)
+                        .u32(r)
+                        .u32(n)
+                        .raw(mine.data(), mine.size())
+                        .raw(ours.data(), ours.size())
+                        .take()},
+             deadline);
+  const frame answer = expect(welcome);
+  unpacker u(answer.body);
+  const int host_rank = static_cast<int>(u.u32());
+  proof shown{};
+  u.raw(shown.data(), shown.size());
+  if (!equal(shown, prove(secret, welcome_statement(theirs, mine)))) {
+    throw error(errc::refused, "join", address + " does not know this job's secret");
+  }
+  return std::make_shared<star_client>(std::move(socket), secret, rank, size, host_rank,
+                                       std::move(hosted));
+}
+
+}  // namespace crosswarp::world_impl

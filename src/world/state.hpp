@@ -1,0 +1,53 @@
+// What hangs off a world.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "bootstrap.hpp"
+#include "crosswarp/world.hpp"
+#include "launch_gather.hpp"
+#include "members.hpp"
+#include "memory/allocator.hpp"
+#include "transports/mapped/mapped.hpp"
+
+namespace crosswarp::world_impl {
+
+class state {
+ public:
+  state(const world_options& o, std::shared_ptr<bootstrap> b,
+        std::shared_ptr<launch_gather> together);
+  ~state();
+  state(const state&) = delete;
+  state& operator=(const state&) = delete;
+
+  /// The barrier at the end; not after a fault.
+  void depart() noexcept;
+
+  [[nodiscard]] mapped::request request() {
+    return {*boot, who, options.device, options.heap_kind, options.timeout};
+  }
+  /// The peers of a mapping, in memory that the device can read.
+  [[nodiscard]] buffer<device::peer> table_of(const mapped::mapping& m) const;
+  void check(const char* call) const;
+
+  const world_options options;
+  const std::shared_ptr<bootstrap> boot;
+  buffer<fault_word> fault;  // pinned: kernels poll it, on_fault() sets it
+  const members who;
+  crosswarp::stream stream;
+  std::unique_ptr<mapped::mapping> heap;
+  std::unique_ptr<buffer<device::peer>> peers;
+  memory::allocator blocks;
+  std::size_t touched = 0;  // the heap from here on is as zero as it came
+  device::symmetric<device::signal_line> test_lines;
+  device::world view;
+  std::shared_ptr<launch_gather> together;
+  std::uint64_t launches = 0;
+  int announced = 0;
+
+ private:
+  void lay_out_heap();
+};
+
+}  // namespace crosswarp::world_impl

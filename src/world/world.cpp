@@ -1,0 +1,354 @@
+#include "crosswarp/world.hpp"
+
+#include <exception>
+#include <thread>
+
+#include "crosswarp/options.hpp"
+#include "exec/cpu/executor.hpp"
+#include "memory/self_test.hpp"
+#include "state.hpp"
+
+namespace crosswarp {
+
+world_options world_options::from_environment() {
+  world_options o;
+  if (const auto v = options::read("CROSSWARP_DEVICE")) o.device = device_ref::parse(*v);
+  if (const auto v = options::read("CROSSWARP_HEAP")) {
+    o.heap_bytes = options::parse_bytes(*v, "CROSSWARP_HEAP");
+  }
+  if (const auto v = options::read("CROSSWARP_HEAP_KIND")) {
+    if (*v != "device" && *v != "pinned") {
+      throw error(errc::invalid_argument, "CROSSWARP_HEAP_KIND", "'" + *v + "' is neither device nor pinned");
+    }
+    o.heap_kind = *v == "pinned" ? memory_kind::pinned : memory_kind::device;
+  }
+  if (const auto v = options::read_integer("CROSSWARP_TIMEOUT")) {
+    if (*v < 1) throw error(errc::invalid_argument, "CROSSWARP_TIMEOUT", "at least 1 second");
+    o.timeout = std::chrono::seconds(*v);
+  }
+  if (const auto v = options::read_integer("CROSSWARP_NODES")) o.nodes = static_cast<int>(*v);
+  if (const auto v = options::read_integer("CROSSWARP_SELF_TEST")) o.self_test = *v != 0;
+  return o;
+}
+
+namespace world_impl {
+namespace {
+
+/// The heap's first bytes are the library's own: the world's barrier and the self-test's lines.
+std::size_t reserved_bytes(int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  return (device::barrier::lines(ranks) + n) * sizeof(device::signal_line);
+}
+
+std::size_t whole_heap(const world_options& o, int ranks) {
+  return reserved_bytes(ranks) + o.heap_bytes;
+}
+
+std::uint32_t next_owner() {
+  static std::atomic<std::uint32_t> count{1};
+  return count.fetch_add(1);
+}
+
+}  // namespace
+
+state::state(const world_options& o, std::shared_ptr<bootstrap> b,
+             std::shared_ptr<launch_gather> t)
+    : options(o), boot(std::move(b)), fault(o.device, 1, memory_kind::pinned),
+      who(find_members(*boot, o.nodes, o.timeout)), stream(o.device),
+      blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())), together(std::move(t)) {
+  stream.backend().set_owner(next_owner());
+  boot->on_fault([word = fault.data()](const world_impl::fault& f) {
+    // Relaxed: kernels only learn from it that they need not wait any longer.
+    device::system_atomic<fault_word>(*word).store(make_fault(f.what, f.rank),
+                                                   device::order::relaxed);
+  });
+  if (o.device.kind() == device_kind::cpu) {
+    announced = boot->in_process() ? 1 : static_cast<int>(who.locals.size());
+    exec::cpu::announce_load(announced);
+  }
+  lay_out_heap();
+}
+
+state::~state() {
+  exec::cpu::announce_load(-announced);
+  boot->leave();
+}
+
+void state::lay_out_heap() {
+  heap = mapped::map_new(request(), whole_heap(options, boot->size()));
+  peers = std::make_unique<buffer<device::peer>>(table_of(*heap));
+  const int rank = boot->rank();
+  const int size = boot->size();
+  const std::size_t lines = device::barrier::lines(size);
+  view.rank = rank;
+  view.size = size;
+  view.peers = peers->data();
+  view.limits = {fault.data(), static_cast<std::uint64_t>(options.timeout.count())};
+  view.all = device::barrier({view.peers, rank, 0, lines}, rank, size, view.limits);
+  test_lines = {view.peers, rank, lines * sizeof(device::signal_line),
+                static_cast<std::size_t>(size)};
+}
+
+buffer<device::peer> state::table_of(const mapped::mapping& m) const {
+  std::vector<device::peer> table;
+  for (int r = 0; r < boot->size(); ++r) {
+    std::byte* const base = m.base[static_cast<std::size_t>(r)];
+    table.push_back({base, base == nullptr      ? device::path::none
+                           : r == boot->rank() ? device::path::self
+                                               : device::path::mapped});
+  }
+  return {options.device, std::span<const device::peer>(table)};
+}
+
+void state::check(const char* call) const { boot->check(call); }
+
+void state::depart() noexcept {
+  try {
+    stream.sync();
+    // Ranks of one process are ended together by run_local().
+    if (!boot->in_process()) boot->barrier(options.timeout);
+  } catch (...) {
+    // The world is broken or a kernel failed: nothing to wait for.
+  }
+}
+
+// ---- what headers need
+
+heap_block::heap_block(world& w, std::size_t bytes_asked, std::size_t alignment)
+    : owner_(&w.state()), offset_(0) {
+  struct asked {
+    std::size_t bytes, alignment, history;
+    bool operator==(const asked&) const = default;
+  };
+  const asked mine{bytes_asked, alignment, owner_->blocks.history()};
+  const std::vector<asked> all = w.allgather(mine);
+  for (int r = 0; r < w.size(); ++r) {
+    const asked& a = all[static_cast<std::size_t>(r)];
+    if (a == mine) continue;
+    const std::string why =
+        a.history != mine.history
+            ? "made or destroyed other symmetric memory before"
+            : "asked for " + std::to_string(a.bytes) + " bytes aligned to " +
+                  std::to_string(a.alignment) + ", this rank for " + std::to_string(bytes_asked) +
+                  " aligned to " + std::to_string(alignment);
+    throw error(errc::asymmetric, "symmetric allocation", why, r);
+  }
+  offset_ = owner_->blocks.allocate(bytes_asked, alignment);
+  // Memory that nobody had before is zero. What was used is cleared before anybody may write it.
+  const std::size_t end = offset_ + bytes_asked;
+  const std::size_t used = std::min(end, owner_->touched) - std::min(offset_, owner_->touched);
+  owner_->touched = std::max(owner_->touched, end);
+  if (used == 0) return;
+  const std::vector<std::byte> zeros(used);
+  exec::copy_now(owner_->options.device, heap_base(*owner_) + offset_, zeros.data(), used);
+  w.barrier();
+}
+
+heap_block::~heap_block() {
+  if (owner_ != nullptr) owner_->blocks.release(offset_);
+}
+
+heap_block::heap_block(heap_block&& o) noexcept
+    : owner_(std::exchange(o.owner_, nullptr)), offset_(o.offset_) {}
+
+const device::peer* heap_peers(const state& s) noexcept { return s.view.peers; }
+int rank_of(const state& s) noexcept { return s.boot->rank(); }
+device_ref device_of(const state& s) noexcept { return s.options.device; }
+std::byte* heap_base(const state& s) noexcept {
+  return s.heap->base[static_cast<std::size_t>(s.boot->rank())];
+}
+int gathered_ranks(const state& s) noexcept { return s.together ? s.together->size() : 1; }
+
+void gather_launch(state& s, const launch_part& mine,
+                   const std::function<void(std::span<const launch_part>)>& start) {
+  if (!s.together) return start(std::span(&mine, 1));
+  s.together->meet(s.boot->rank(), s.launches++, mine, *s.boot, s.options.timeout, start);
+}
+
+void run_scheduled(
+    state& s, std::span<const launch_part> parts,
+    const std::function<std::function<void(const device::context&)>(const void*)>& body) {
+  std::vector<exec::cpu_grid> grids;
+  std::uint32_t owner = 1;
+  for (const launch_part& p : parts) {
+    p.stream->sync();
+    grids.push_back({p.shape, body(p.bound), owner++});
+  }
+  exec::cpu::run_scheduled(grids, *s.options.device.scheduler());
+}
+
+}  // namespace world_impl
+
+// ---- world
+
+namespace {
+
+std::string reason_of(const std::exception_ptr& e) {
+  try {
+    std::rethrow_exception(e);
+  } catch (const std::exception& x) {
+    return x.what();
+  } catch (...) {
+    return "an unknown exception";
+  }
+}
+
+/// Who launches together: ranks of this process on the same GPU, or under the same schedule.
+std::shared_ptr<world_impl::launch_gather> gather_of(int ranks, const world_options& o) {
+  if (o.device.kind() == device_kind::cpu && o.device.scheduler() == nullptr) return nullptr;
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) all[static_cast<std::size_t>(r)] = r;
+  return std::make_shared<world_impl::launch_gather>(std::move(all));
+}
+
+}  // namespace
+
+world::world(const world_options& options) {
+  const auto boot = world_impl::make_environment_bootstrap(options.timeout);
+  try {
+    state_ = std::make_unique<world_impl::state>(options, boot, nullptr);
+    if (options.self_test) memory::self_test(*this, state_->test_lines);
+    barrier();
+  } catch (...) {
+    boot->fail({status::aborted, boot->rank(), reason_of(std::current_exception())});
+    throw;
+  }
+}
+
+world::world(std::unique_ptr<world_impl::state> s) noexcept : state_(std::move(s)) {}
+world::world(world&&) noexcept = default;
+
+world::~world() {
+  if (!state_) return;
+  if (std::uncaught_exceptions() > 0) abort("an exception left the scope of its world");
+  state_->depart();
+}
+
+int world::rank() const noexcept { return state_->boot->rank(); }
+int world::size() const noexcept { return state_->boot->size(); }
+int world::node_count() const noexcept { return state_->who.nodes; }
+int world::node_of(int rank) const { return state_->who.node.at(static_cast<std::size_t>(rank)); }
+const world_options& world::options() const noexcept { return state_->options; }
+stream& world::stream() noexcept { return state_->stream; }
+device::world world::device() const noexcept { return state_->view; }
+
+void world::barrier() { state_->boot->barrier(state_->options.timeout); }
+
+std::vector<std::vector<std::byte>> world::allgather(std::span<const std::byte> mine) {
+  return state_->boot->allgather({mine.begin(), mine.end()}, state_->options.timeout);
+}
+
+void world::put(const std::string& key, std::span<const std::byte> value) {
+  state_->boot->put("user." + key, {value.begin(), value.end()});
+}
+std::vector<std::byte> world::get(const std::string& key) {
+  return state_->boot->get("user." + key, state_->options.timeout);
+}
+
+void world::abort(const std::string& why) noexcept {
+  try {
+    state_->boot->fail({status::aborted, rank(), why});
+  } catch (...) {
+    // Out of memory for the message: the connection's end will tell the others.
+  }
+}
+
+void world::check() const { state_->check("world"); }
+
+std::string world::path_to(int rank) const {
+  if (rank == this->rank()) return "self";
+  return state_->heap->base.at(static_cast<std::size_t>(rank)) == nullptr ? "none"
+                                                                         : state_->heap->how;
+}
+
+// ---- registration
+
+struct registration::state {
+  crosswarp::world_impl::state* owner;
+  std::size_t bytes;
+  std::unique_ptr<mapped::mapping> mapping;
+  buffer<device::peer> peers;
+};
+
+registration::registration(world& w, void* p, std::size_t bytes) {
+  auto mapping = mapped::map_existing(w.state().request(), p, bytes);
+  auto peers = w.state().table_of(*mapping);
+  state_ = std::make_unique<state>(
+      state{&w.state(), bytes, std::move(mapping), std::move(peers)});
+}
+
+registration::~registration() {
+  if (!state_) return;
+  try {
+    // Nobody unmaps what another rank may still use.
+    state_->owner->boot->barrier(state_->owner->options.timeout);
+  } catch (...) {
+    // The world is broken: the others have stopped.
+  }
+}
+
+registration::registration(registration&&) noexcept = default;
+const device::peer* registration::peers() const noexcept { return state_->peers.data(); }
+int registration::rank() const noexcept { return state_->owner->boot->rank(); }
+std::size_t registration::bytes() const noexcept { return state_->bytes; }
+
+// ---- ranks as threads
+
+namespace {
+
+/// The first thing thrown by a rank; what others throw afterwards only follows from it.
+class first_failure {
+ public:
+  void note(std::exception_ptr e) {
+    const std::scoped_lock lock(mutex_);
+    if (!first_) first_ = std::move(e);
+  }
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr first_;
+};
+
+}  // namespace
+
+void run_local(int ranks, const world_options& options,
+               const std::function<void(world&)>& rank_main) {
+  if (ranks < 1 || ranks > 4096) {
+    throw error(errc::invalid_argument, "run_local",
+                std::to_string(ranks) + " ranks: from 1 to 4096");
+  }
+  auto boots = world_impl::make_local_bootstraps(ranks);
+  const auto together = gather_of(ranks, options);
+  first_failure failure;
+  // Worlds end after all threads have: a rank's memory stays while another may look at it.
+  std::vector<std::unique_ptr<world>> worlds(static_cast<std::size_t>(ranks));
+  const auto run_rank = [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    const std::shared_ptr<world_impl::bootstrap> boot = boots[i];
+    try {
+      world_options mine = options;
+      if (mine.device.kind() == device_kind::cuda && cuda_device_count() == 0) {
+        throw error(errc::not_supported, "run_local", cuda_absence_reason());
+      }
+      worlds[i].reset(new world(std::make_unique<world_impl::state>(mine, boot, together)));
+      if (mine.self_test) memory::self_test(*worlds[i], worlds[i]->state_->test_lines);
+      worlds[i]->barrier();
+      rank_main(*worlds[i]);
+      worlds[i]->stream().sync();
+      worlds[i]->barrier();
+    } catch (...) {
+      const auto e = std::current_exception();
+      failure.note(e);
+      boot->fail({status::aborted, r, reason_of(e)});
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) threads.emplace_back(run_rank, r);
+  for (std::thread& t : threads) t.join();
+  failure.rethrow();
+}
+
+}  // namespace crosswarp
