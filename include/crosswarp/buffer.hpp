@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "crosswarp/device_ref.hpp"
+#include "crosswarp/error.hpp"
 
 namespace crosswarp {
 
@@ -31,7 +34,7 @@ class buffer {
  public:
   buffer(device_ref d, std::size_t count, memory_kind kind = memory_kind::device)
       : device_(d), kind_(kind), size_(count),
-        data_(static_cast<T*>(exec::allocate(d, kind, count * sizeof(T)))) {}
+        data_(static_cast<T*>(exec::allocate(d, kind, bytes_of(count)))) {}
   buffer(device_ref d, std::span<const T> values, memory_kind kind = memory_kind::device)
       : buffer(d, values.size(), kind) {
     write(values);
@@ -56,6 +59,9 @@ class buffer {
 
   /// Host to device and back, complete on return. The caller orders them with its streams.
   void write(std::span<const T> values) {
+    if (values.size() > size_) {
+      throw error(errc::invalid_argument, "buffer::write", "more than the buffer holds");
+    }
     exec::copy_now(device_, data_, values.data(), values.size_bytes());
   }
   [[nodiscard]] std::vector<T> read() const {
@@ -65,6 +71,12 @@ class buffer {
   }
 
  private:
+  static std::size_t bytes_of(std::size_t count) {
+    if (count > std::numeric_limits<std::ptrdiff_t>::max() / sizeof(T)) {
+      throw error(errc::out_of_memory, "buffer", std::to_string(count) + " elements");
+    }
+    return count * sizeof(T);
+  }
   device_ref device_;
   memory_kind kind_;
   std::size_t size_;

@@ -3,7 +3,9 @@
 // On device_ref::scheduled(s) all threads of all ranks of a collective launch run on one OS thread
 // and switch only at atomic operations, barriers and waits, where the schedule chooses who is
 // next. Under ThreadSanitizer the switches order nothing, so a missing acquire or release is
-// reported although everything ran on one thread. Time is virtual: it moves only when everybody
+// reported although everything ran on one thread. What is explored are interleavings; what a
+// weaker memory may do beyond them, ThreadSanitizer finds on the data that is meant to be ordered.
+// Time is virtual: it moves only when everybody
 // waits, so a deadlock shows at once as status::timeout.
 #pragma once
 

@@ -9,15 +9,17 @@ namespace crosswarp {
 
 /// What a device operation returns. Anything but `ok` leaves the operation's effect undefined
 /// unless its comment says otherwise; nothing ever hangs instead of returning.
-enum class status : std::int32_t {
+enum class [[nodiscard]] status : std::int32_t {
   ok = 0,
-  timeout,    ///< the deadline passed before the condition held
-  peer_lost,  ///< a rank died; `fault_rank()` of the fault word says which
-  aborted,    ///< a rank called abort, or its function threw
-  closed,     ///< the other side ended the stream, and everything before its end has been read
+  closed,       ///< the other side ended the stream, and everything before its end has been read
+  timeout,      ///< the deadline passed before the condition held
   unreachable,  ///< no path leads to that rank
+  aborted,      ///< a rank called abort, or its function threw
+  peer_lost,    ///< a rank died; `fault_rank()` of the fault word says which
   invalid,      ///< an argument can never be satisfied (beyond capacity, out of range)
 };
+/// The gravest; statuses are ordered by how much they say about what went wrong.
+inline constexpr status gravest_status = status::invalid;
 
 /// A printable name, e.g. "peer_lost".
 constexpr const char* to_string(status s) noexcept {
@@ -37,7 +39,7 @@ constexpr const char* to_string(status s) noexcept {
 /// the status its waits return and the rank to blame. One 64-bit word so that it is read whole.
 using fault_word = std::uint64_t;
 
-constexpr fault_word make_fault(status s, int rank) noexcept {
+CW_FN constexpr fault_word make_fault(status s, int rank) noexcept {
   return (static_cast<fault_word>(static_cast<std::uint32_t>(rank) + 1U) << 8U) |
          static_cast<fault_word>(static_cast<std::uint32_t>(s));
 }

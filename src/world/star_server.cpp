@@ -145,6 +145,10 @@ class star_server::impl {
       reports.swap(reports_);
     }
     for (const auto& [rank, why] : reports) {
+      // What the process said before it ended has arrived: its goodbye, if it said one.
+      for (const auto& c : connections_) {
+        if (c->member && c->rank == rank && c->socket.open()) attend(*c, POLLIN);
+      }
       gone_[static_cast<std::size_t>(rank)] = why;
       for (auto& [number, h] : halls_) {
         if (!h.left[static_cast<std::size_t>(rank)]) wreck(h, {status::peer_lost, rank, why});

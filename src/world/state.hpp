@@ -29,11 +29,14 @@ class state {
   }
   /// The peers of a mapping, in memory that the device can read.
   [[nodiscard]] buffer<device::peer> table_of(const mapped::mapping& m) const;
+  /// Throws what broke the world, or a deadline that passed in a kernel; the latter once.
   void check(const char* call) const;
 
   const world_options options;
   const std::shared_ptr<bootstrap> boot;
-  buffer<fault_word> fault;  // pinned: kernels poll it, on_fault() sets it
+  // Pinned: kernels poll it. Shared with the bootstrap, which sets it and may outlive the state.
+  // [0]: what broke the world; [1]: whom a kernel waited for in vain.
+  const std::shared_ptr<buffer<fault_word>> fault;
   const members who;
   crosswarp::stream stream;
   std::unique_ptr<mapped::mapping> heap;

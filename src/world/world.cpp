@@ -53,13 +53,13 @@ std::uint32_t next_owner() {
 
 state::state(const world_options& o, std::shared_ptr<bootstrap> b,
              std::shared_ptr<launch_gather> t)
-    : options(o), boot(std::move(b)), fault(o.device, 1, memory_kind::pinned),
+    : options(o), boot(std::move(b)), fault(std::make_shared<buffer<fault_word>>(o.device, 2, memory_kind::pinned)),
       who(find_members(*boot, o.nodes, o.timeout)), stream(o.device),
       blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())), together(std::move(t)) {
   stream.backend().set_owner(next_owner());
-  boot->on_fault([word = fault.data()](const world_impl::fault& f) {
+  boot->on_fault([word = fault](const world_impl::fault& f) {
     // Relaxed: kernels only learn from it that they need not wait any longer.
-    device::system_atomic<fault_word>(*word).store(make_fault(f.what, f.rank),
+    device::system_atomic<fault_word>(*word->data()).store(make_fault(f.what, f.rank),
                                                    device::order::relaxed);
   });
   if (o.device.kind() == device_kind::cpu) {
@@ -83,7 +83,8 @@ void state::lay_out_heap() {
   view.rank = rank;
   view.size = size;
   view.peers = peers->data();
-  view.limits = {fault.data(), static_cast<std::uint64_t>(options.timeout.count())};
+  view.limits = {fault->data(), static_cast<std::uint64_t>(options.timeout.count()),
+                 fault->data() + 1};
   view.all = device::barrier({view.peers, rank, 0, lines}, rank, size, view.limits);
   test_lines = {view.peers, rank, lines * sizeof(device::signal_line),
                 static_cast<std::size_t>(size)};
@@ -100,7 +101,14 @@ buffer<device::peer> state::table_of(const mapped::mapping& m) const {
   return {options.device, std::span<const device::peer>(table)};
 }
 
-void state::check(const char* call) const { boot->check(call); }
+void state::check(const char* call) const {
+  boot->check(call);
+  const fault_word late = device::system_atomic<fault_word>(fault->data()[1])
+                              .exchange(0, device::order::relaxed);
+  if (late != 0) {
+    throw error(errc::timeout, call, "a kernel waited for it in vain", fault_rank(late));
+  }
+}
 
 void state::depart() noexcept {
   try {
@@ -167,7 +175,7 @@ void gather_launch(state& s, const launch_part& mine,
 
 void run_scheduled(
     state& s, std::span<const launch_part> parts,
-    const std::function<std::function<void(const device::context&)>(const void*)>& body) {
+    const std::function<std::function<void(const device::kernel_context&)>(const void*)>& body) {
   std::vector<exec::cpu_grid> grids;
   std::uint32_t owner = 1;
   for (const launch_part& p : parts) {
@@ -232,7 +240,10 @@ const world_options& world::options() const noexcept { return state_->options; }
 stream& world::stream() noexcept { return state_->stream; }
 device::world world::device() const noexcept { return state_->view; }
 
-void world::barrier() { state_->boot->barrier(state_->options.timeout); }
+void world::barrier() {
+  state_->check("barrier");
+  state_->boot->barrier(state_->options.timeout);
+}
 
 std::vector<std::vector<std::byte>> world::allgather(std::span<const std::byte> mine) {
   return state_->boot->allgather({mine.begin(), mine.end()}, state_->options.timeout);

@@ -9,7 +9,7 @@
 #include "support/worlds.hpp"
 
 namespace cw = crosswarp;
-using cw::device::context;
+using context = cw::device::kernel_context;
 
 namespace {
 

@@ -15,34 +15,39 @@ class warp_group;
 class block_group;
 class grid_group;
 
-/// Memory by which the blocks of one resident launch meet. Zero before the first launch; each
-/// barrier leaves it ready for the next.
+/// Memory by which the blocks of one resident launch meet. Zero before each launch.
 struct grid_words {
   alignas(line_bytes) std::uint32_t arrived;
   alignas(line_bytes) std::uint32_t epoch;
+  std::int32_t failed;  ///< the first failure; all barriers of the launch return it from then on
 };
 
 /// The calling thread's place: thread in block, block in grid. Grids and blocks have one
 /// dimension. When several ranks share one cooperative grid, each sees only its own part.
-class context {
+class kernel_context {
  public:
   [[nodiscard]] CW_FN int thread_index() const noexcept;
   [[nodiscard]] CW_FN int thread_count() const noexcept;
   [[nodiscard]] CW_FN int block_index() const noexcept { return block_index_; }
   [[nodiscard]] CW_FN int block_count() const noexcept { return block_count_; }
 
-  /// Memory shared by the threads of this block, `launch_shape::shared_bytes` long.
+  /// Memory shared by the threads of this block: `launch_shape::shared_bytes` long, aligned to 16
+  /// bytes, not initialised.
   [[nodiscard]] CW_FN std::byte* shared_memory() const noexcept;
 
   [[nodiscard]] CW_FN thread_group thread() const noexcept;
-  [[nodiscard]] CW_FN warp_group warp() const noexcept;
-  [[nodiscard]] CW_FN block_group block() const noexcept;
+  [[nodiscard]] CW_FN warp_group warp() const& noexcept;
+  [[nodiscard]] CW_FN block_group block() const& noexcept;
   /// All threads of this rank's grid. Its sync() needs a resident launch.
-  [[nodiscard]] CW_FN grid_group grid() const noexcept;
+  [[nodiscard]] CW_FN grid_group grid() const& noexcept;
+  // A group refers to its context, so it cannot come from a temporary one.
+  warp_group warp() && = delete;
+  block_group block() && = delete;
+  grid_group grid() && = delete;
 
-  /// For a `__global__` kernel of one's own: the context of the calling GPU thread.
+  /// For a `__global__` kernel of one's own, of one dimension: the context of the calling GPU thread.
   /// Grid barriers need a launch by crosswarp::launch; here grid().sync() returns invalid.
-  static CW_FN context here() noexcept;
+  static CW_FN kernel_context here() noexcept;
 
   /// For the executors only.
   struct place {
@@ -56,7 +61,7 @@ class context {
     exec::cpu::block* block = nullptr;
     std::byte* shared = nullptr;
   };
-  CW_FN explicit context(const place& p) noexcept
+  CW_FN explicit kernel_context(const place& p) noexcept
       : block_index_(p.block_index),
         block_count_(p.block_count),
         grid_(p.grid),

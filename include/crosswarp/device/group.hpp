@@ -1,7 +1,7 @@
 // Who makes a cooperative call: a thread, a warp, a block or a rank's whole grid.
 //
 // Every cooperative function takes a group as its first argument and is called by all of the
-// group's threads with the same arguments. It is written once, against the four members of the
+// group's threads with the same arguments. It is written once, against the five members of the
 // concept; a group of one thread costs nothing.
 #pragma once
 
@@ -29,7 +29,7 @@ template <class G>
 concept group = requires(const G g, int v) {
   { g.rank() } -> std::convertible_to<int>;
   { g.size() } -> std::convertible_to<int>;
-  { g.sync() } -> std::same_as<status>;
+  { g.sync() } -> std::same_as<void>;
   { g.broadcast(v) } -> std::same_as<int>;
   { g.any(true) } -> std::same_as<bool>;
 };
@@ -39,7 +39,7 @@ class thread_group {
  public:
   [[nodiscard]] CW_FN static constexpr int rank() noexcept { return 0; }
   [[nodiscard]] CW_FN static constexpr int size() noexcept { return 1; }
-  CW_FN static constexpr status sync() noexcept { return status::ok; }
+  CW_FN static constexpr void sync() noexcept {}
   template <broadcastable T>
   [[nodiscard]] CW_FN static constexpr T broadcast(T value) noexcept {
     return value;
@@ -53,47 +53,51 @@ class warp_group {
  public:
   static constexpr int width = 32;
 
-  CW_FN explicit warp_group(const context& c) noexcept : context_(&c) {}
+  CW_FN explicit warp_group(const kernel_context& c) noexcept : context_(&c) {}
+  explicit warp_group(kernel_context&&) = delete;
   [[nodiscard]] CW_FN int rank() const noexcept;
   [[nodiscard]] CW_FN int size() const noexcept;
   /// Which warp of the block this is.
   [[nodiscard]] CW_FN int index() const noexcept;
-  CW_FN status sync() const noexcept;
+  CW_FN void sync() const noexcept;
   template <broadcastable T>
   [[nodiscard]] CW_FN T broadcast(T value) const noexcept;
   [[nodiscard]] CW_FN bool any(bool b) const noexcept;
 
  private:
-  const context* context_;
+  const kernel_context* context_;
 };
 
 /// All threads of the block.
 class block_group {
  public:
-  CW_FN explicit block_group(const context& c) noexcept : context_(&c) {}
+  CW_FN explicit block_group(const kernel_context& c) noexcept : context_(&c) {}
+  explicit block_group(kernel_context&&) = delete;
   [[nodiscard]] CW_FN int rank() const noexcept { return context_->thread_index(); }
   [[nodiscard]] CW_FN int size() const noexcept { return context_->thread_count(); }
-  CW_FN status sync() const noexcept;
+  CW_FN void sync() const noexcept;
   template <broadcastable T>
   [[nodiscard]] CW_FN T broadcast(T value) const noexcept;
   [[nodiscard]] CW_FN bool any(bool b) const noexcept;
 
  private:
-  const context* context_;
+  const kernel_context* context_;
 };
 
 /// All threads of this rank's grid. Unlike the others it waits for other blocks, so it may fail:
 /// timeout, peer_lost, aborted, or invalid when the launch was not resident.
-/// It has no broadcast: blocks share no scratch; publish through memory of your own, then sync().
+/// It is no `group`: cooperative calls are made by at most a block. A grid shares a call by having
+/// each block make its part of it, and sync().
 class grid_group {
  public:
-  CW_FN explicit grid_group(const context& c) noexcept : context_(&c) {}
+  CW_FN explicit grid_group(const kernel_context& c) noexcept : context_(&c) {}
+  explicit grid_group(kernel_context&&) = delete;
   [[nodiscard]] CW_FN int rank() const noexcept;
   [[nodiscard]] CW_FN int size() const noexcept;
   [[nodiscard]] CW_FN status sync() const noexcept;
 
  private:
-  const context* context_;
+  const kernel_context* context_;
 };
 
 /// Runs `f` in the leader of `g` and gives its result to all.
@@ -104,17 +108,15 @@ template <group G, class F>
   return g.broadcast(g.rank() == 0 ? f() : result{});
 }
 
-/// One outcome for the group from its threads' own: ok when all are ok, else the same failure for
-/// all of them. Orders like sync().
+/// One outcome for the group from its threads' own: ok when all are ok, else the gravest of theirs.
+/// Orders like sync().
 template <group G>
 [[nodiscard]] CW_FN inline status agree(const G& g, status mine) noexcept {
   if (!g.any(mine != status::ok)) return status::ok;
-  status worst = status::ok;
-  for (const status s : {status::timeout, status::invalid, status::unreachable, status::aborted,
-                         status::peer_lost}) {
-    if (g.any(mine == s)) worst = s;
+  for (int s = static_cast<int>(gravest_status); s > 0; --s) {
+    if (g.any(mine == static_cast<status>(s))) return static_cast<status>(s);
   }
-  return worst;
+  return status::ok;
 }
 
 /// poll_until by the leader of `g`, the outcome given to all.

@@ -9,17 +9,39 @@
 
 namespace crosswarp::device {
 
-/// What ends a wait that its condition does not end. Comes from the world; may be shortened for
-/// one call: `limits.within(5'000'000)`.
+/// What ends a wait that its condition does not end. Comes from the world.
 struct wait_limits {
   /// The world's fault word, in memory that this device can read; null: no world, no faults.
   const fault_word* fault = nullptr;
   /// How long to wait, counted from the first look at the clock shortly after the wait begins.
+  /// 0: look once.
   std::uint64_t timeout_ns = 30'000'000'000;
+  /// Where a timeout is noted for the host, with the rank waited for; may be null.
+  fault_word* late = nullptr;
+  int peer = -1;
 
+  /// With a deadline of one's own. Its passing is the caller's affair: it is not noted.
   [[nodiscard]] CW_FN constexpr wait_limits within(std::uint64_t ns) const noexcept {
-    return {fault, ns};
+    return {fault, ns, nullptr, peer};
   }
+  /// Waiting for rank `pe`, which the host is to name when the deadline passes.
+  [[nodiscard]] CW_FN constexpr wait_limits for_peer(int pe) const noexcept {
+    return {fault, timeout_ns, late, pe};
+  }
+};
+
+/// One deadline for an operation that waits several times.
+class deadline {
+ public:
+  CW_FN explicit deadline(const wait_limits& limits) noexcept : limits_(limits) {}
+  CW_FN void blame(int pe) noexcept { limits_.peer = pe; }
+  [[nodiscard]] CW_FN const wait_limits& limits() const noexcept { return limits_; }
+  /// Looks at the clock; the first look starts it.
+  [[nodiscard]] CW_FN bool passed() noexcept;
+
+ private:
+  wait_limits limits_;
+  std::uint64_t started_ = 0;
 };
 
 /// Nanoseconds of this device's monotone clock.
@@ -29,10 +51,15 @@ CW_FN inline std::uint64_t now_ns() noexcept;
 /// Returns:  ok when ready() held (also when it held only in the last look before giving up);
 ///           timeout at the deadline; peer_lost or aborted when the world's fault word is set.
 /// Order:    none of its own; ready() must load with acquire what orders data.
-/// Callers:  one thread. Groups wait with their leader and broadcast the outcome, see `wait()`.
+/// Callers:  one thread. A group waits with poll_until(g, ready, limits), see group.hpp.
+template <class Predicate>
+[[nodiscard]] CW_FN inline status poll_until(Predicate&& ready, deadline& by) noexcept;
 template <class Predicate>
 [[nodiscard]] CW_FN inline status poll_until(Predicate&& ready,
-                                              const wait_limits& limits) noexcept;
+                                             const wait_limits& limits) noexcept {
+  deadline by(limits);
+  return poll_until(ready, by);
+}
 
 }  // namespace crosswarp::device
 

@@ -2,7 +2,8 @@
 //
 // The ring counts; it does not own the data. A unit is whatever its users make it: a byte of a
 // stream, a slot of a queue, a buffer of a link. Positions grow for ever and wrap safely; the
-// unit at position p lies at index p % capacity, so the capacity is a power of two.
+// unit at position p lies at index p % capacity, so the capacity is a power of two. What is
+// published must have been reserved, and what is released acquired; nothing checks that.
 //
 // Write remote, poll local: the data and the producer's position lie with the consumer; the
 // consumer's position lies with the producer. Each side looks across only when the copy of the
@@ -20,7 +21,7 @@ struct ring_inbox {
   struct alignas(line_bytes) {
     std::uint64_t head;      ///< written by the producer: everything before it may be read
     std::uint64_t end;       ///< written by the producer before `closed`: where the stream ends
-    std::uint32_t closed;    ///< written by the producer, once: `end` holds
+    std::uint32_t closed;    ///< written by the producer, once: why, not 0; `end` holds
   } from_producer;
   struct alignas(line_bytes) {
     std::uint64_t tail;      ///< the consumer's own position, kept from kernel to kernel
@@ -31,20 +32,24 @@ struct ring_inbox {
 struct ring_outbox {
   struct alignas(line_bytes) {
     std::uint64_t tail;      ///< written by the consumer: everything before it may be overwritten
+    std::uint32_t closed;    ///< written by the consumer, once: why it reads no more, not 0
   } from_consumer;
   struct alignas(line_bytes) {
     std::uint64_t head;      ///< the producer's own position, kept from kernel to kernel
   } own;
 };
 
-/// The sending side. All threads of the group that uses it hold equal copies; each call is made by
-/// all of them with the same arguments.
+/// The sending side. One group uses it, all its threads hold equal copies, and each call is made by
+/// all of them with the same arguments. Positions are kept in `own`, so that a later kernel, or a
+/// later call, opens the ring where this one left it.
 class ring_producer {
  public:
   /// `capacity` is a power of two. `inbox` is the consumer's, as mapped here.
-  CW_FN ring_producer(ring_outbox& own, ring_inbox& inbox, std::uint64_t capacity) noexcept
-      : own_(&own), inbox_(&inbox), capacity_(capacity), head_(own.own.head),
-        tail_(own.own.head - capacity) {}
+  template <group G>
+  [[nodiscard]] CW_FN static ring_producer open(const G& g, ring_outbox& own, ring_inbox& inbox,
+                                                std::uint64_t capacity) noexcept {
+    return {own, inbox, capacity, leader_of(g, [&] { return own.own.head; })};
+  }
 
   /// The next unit to fill lies at index(position()).
   [[nodiscard]] CW_FN std::uint64_t position() const noexcept { return head_; }
@@ -54,7 +59,8 @@ class ring_producer {
 
   /// Waits until `n` units from position() on may be filled.
   /// Order: the consumer has finished reading what they held before.
-  /// Fails: invalid when n is beyond the capacity; timeout, peer_lost, aborted.
+  /// Fails: closed when the consumer reads no more; invalid when n is beyond the capacity; timeout,
+  ///        peer_lost, aborted.
   template <group G>
   [[nodiscard]] CW_FN status reserve(const G& g, std::uint64_t n,
                                      const wait_limits& limits) noexcept;
@@ -64,25 +70,42 @@ class ring_producer {
   template <group G>
   CW_FN void publish(const G& g, std::uint64_t n) noexcept;
 
-  /// Ends the stream at position(). Nothing may be published afterwards.
+  /// Ends the stream at position(), once. Nothing may be published afterwards. `why`, not 0, is for
+  /// the consumer.
   template <group G>
-  CW_FN void close(const G& g) noexcept;
+  CW_FN void close(const G& g, std::uint32_t why = 1) noexcept;
+  /// Why the consumer closed; 0 as far as the last reserve() saw.
+  [[nodiscard]] CW_FN std::uint32_t why_closed() const noexcept { return closed_; }
 
  private:
+  CW_FN ring_producer(ring_outbox& own, ring_inbox& inbox, std::uint64_t capacity,
+                      std::uint64_t head) noexcept
+      : own_(&own), inbox_(&inbox), capacity_(capacity), head_(head), tail_(head - capacity) {}
+
+  struct look {
+    std::uint64_t tail;
+    std::uint32_t closed;
+    status outcome;
+  };
+  [[nodiscard]] CW_FN look wait_for(std::uint64_t want, const wait_limits& limits) const noexcept;
+
   ring_outbox* own_;
   ring_inbox* inbox_;
   std::uint64_t capacity_;
   std::uint64_t head_;
   std::uint64_t tail_;  // at most the consumer's position; a full lap behind when not yet known
+  std::uint32_t closed_ = 0;
 };
 
-/// The receiving side; as for the producer, all threads of a group hold equal copies.
+/// The receiving side; as for the producer, one group, and all its threads hold equal copies.
 class ring_consumer {
  public:
   /// `outbox` is the producer's, as mapped here.
-  CW_FN ring_consumer(ring_inbox& own, ring_outbox& outbox, std::uint64_t capacity) noexcept
-      : own_(&own), outbox_(&outbox), capacity_(capacity), tail_(own.own.tail),
-        head_(own.own.tail) {}
+  template <group G>
+  [[nodiscard]] CW_FN static ring_consumer open(const G& g, ring_inbox& own, ring_outbox& outbox,
+                                                std::uint64_t capacity) noexcept {
+    return {own, outbox, capacity, leader_of(g, [&] { return own.own.tail; })};
+  }
 
   /// The next unit to read lies at index(position()).
   [[nodiscard]] CW_FN std::uint64_t position() const noexcept { return tail_; }
@@ -105,9 +128,20 @@ class ring_consumer {
   template <group G>
   CW_FN void release(const G& g, std::uint64_t n) noexcept;
 
+  /// Reads no more: the producer's reserve() fails with `closed`. `why`, not 0, is for it.
+  template <group G>
+  CW_FN void close(const G& g, std::uint32_t why = 1) noexcept;
+  /// Why the producer closed; 0 as far as the last acquire() saw.
+  [[nodiscard]] CW_FN std::uint32_t why_closed() const noexcept { return closed_; }
+
  private:
+  CW_FN ring_consumer(ring_inbox& own, ring_outbox& outbox, std::uint64_t capacity,
+                      std::uint64_t tail) noexcept
+      : own_(&own), outbox_(&outbox), capacity_(capacity), tail_(tail), head_(tail) {}
+
   struct look {
     std::uint64_t head;
+    std::uint32_t closed;
     status outcome;
   };
   [[nodiscard]] CW_FN look wait_for(std::uint64_t n, const wait_limits& limits) const noexcept;
@@ -117,6 +151,7 @@ class ring_consumer {
   std::uint64_t capacity_;
   std::uint64_t tail_;
   std::uint64_t head_;  // at most the producer's position
+  std::uint32_t closed_ = 0;
 };
 
 }  // namespace crosswarp::device

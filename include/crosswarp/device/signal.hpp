@@ -36,10 +36,10 @@ class signal {
     system_atomic<std::uint64_t>(*word_).store(value, order::release);  // pairs with read()
   }
 
-  /// Adds to the signal: for several writers, whose adds are all ordered before the wait.
+  /// Adds to the signal: for several writers. A wait that sees the sum sees what all of them did
+  /// before: each add continues the release of those it follows. Not together with set().
   CW_FN void add(std::uint64_t amount) const noexcept {
-    // acq_rel, not release: a wait that sees a later writer's add also sees this one's data.
-    system_atomic<std::uint64_t>(*word_).fetch_add(amount, order::acq_rel);  // pairs with read()
+    system_atomic<std::uint64_t>(*word_).fetch_add(amount, order::release);  // pairs with read()
   }
 
   [[nodiscard]] CW_FN std::uint64_t read() const noexcept {
@@ -49,7 +49,11 @@ class signal {
   /// Waits until the signal has reached `want`.
   /// Callers: one thread.      Fails: timeout, peer_lost, aborted.
   [[nodiscard]] CW_FN status wait(std::uint64_t want, const wait_limits& limits) const noexcept {
-    return poll_until([&] { return reached(read(), want); }, limits);
+    deadline by(limits);
+    return wait(want, by);
+  }
+  [[nodiscard]] CW_FN status wait(std::uint64_t want, deadline& by) const noexcept {
+    return poll_until([&] { return reached(read(), want); }, by);
   }
 
  private:

@@ -68,6 +68,7 @@ class barrier {
   ///             thread of every rank's group.
   /// Callers:    all threads of `g`, on every rank.
   /// Fails:      timeout, peer_lost, aborted; unreachable when a rank's memory is not mapped.
+  ///             A barrier that has failed is of no more use.
   template <group G>
   [[nodiscard]] CW_FN status wait(const G& g) const noexcept;
 
@@ -93,28 +94,6 @@ struct world {
   }
 };
 
-// All ranks meet in one step: each writes its count to its line at every other rank, then waits
-// for the lines at home. A group of at least `size` threads does all of that at once.
-template <group G>
-CW_FN inline status barrier::wait(const G& g) const noexcept {
-  signal_line* const own = lines_.local();
-  const auto ranks = static_cast<std::size_t>(size_);
-  // The broadcast orders what all threads did before ahead of each thread's set() below.
-  const std::uint64_t count = leader_of(g, [&] { return ++own[ranks].word; });
-  status mine = status::ok;
-  for (int pe = g.rank(); pe < size_; pe += g.size()) {
-    if (pe == rank_) continue;
-    signal_line* const theirs = lines_.at(pe);
-    if (theirs == nullptr) {
-      mine = status::unreachable;
-    } else {
-      signal(theirs[rank_]).set(count);  // pairs with wait() below, on rank pe
-    }
-  }
-  for (int pe = g.rank(); pe < size_ && mine == status::ok; pe += g.size()) {
-    if (pe != rank_) mine = signal(own[pe]).wait(count, limits_);
-  }
-  return agree(g, mine);
-}
-
 }  // namespace crosswarp::device
+
+#include "crosswarp/device/impl/world_impl.hpp"

@@ -17,7 +17,7 @@ namespace crosswarp::exec {
 /// One rank's grid on the CPU.
 struct cpu_grid {
   launch_shape shape;
-  std::function<void(const device::context&)> body;
+  std::function<void(const device::kernel_context&)> body;
   std::uint32_t owner = 0;  ///< the rank it runs for, for the scope checker; 0: none
 };
 
@@ -62,7 +62,7 @@ void check_resident(int device, const void* function, const launch_shape& shape,
 template <class Kernel, class... Args>
 __global__ void entry(device::grid_words* grid, device::wait_limits limits, Kernel kernel,
                       Args... args) {
-  const device::context ctx({.block_index = static_cast<int>(blockIdx.x),
+  const device::kernel_context ctx({.block_index = static_cast<int>(blockIdx.x),
                              .block_count = static_cast<int>(gridDim.x),
                              .grid = grid,
                              .limits = limits});
@@ -109,10 +109,10 @@ void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
 namespace crosswarp {
 
 template <class Kernel, class... Args>
-  requires std::invocable<const Kernel&, const device::context&, const Args&...>
+  requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
 void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
-  static_assert((std::is_trivially_copyable_v<Args> && ...),
-                "kernel arguments are copied to the device byte by byte");
+  static_assert(std::is_trivially_copyable_v<Kernel> && (std::is_trivially_copyable_v<Args> && ...),
+                "kernels and their arguments are copied to the device byte by byte");
   exec::check_shape(shape);
   if (s.device().kind() == device_kind::cuda) {
 #if defined(__CUDACC__)
@@ -122,7 +122,7 @@ void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
 #endif
     return;
   }
-  s.backend().run({shape, [=](const device::context& ctx) { kernel(ctx, args...); }});
+  s.backend().run({shape, [=](const device::kernel_context& ctx) { kernel(ctx, args...); }});
 }
 
 }  // namespace crosswarp

@@ -17,7 +17,7 @@ template <class Kernel>
 struct bound_kernel<Kernel> {
   Kernel kernel;
   template <class... Before>
-  CW_FN void operator()(const device::context& ctx, const Before&... args) const {
+  CW_FN void operator()(const device::kernel_context& ctx, const Before&... args) const {
     kernel(ctx, args...);
   }
 };
@@ -27,7 +27,7 @@ struct bound_kernel<Kernel, First, Rest...> {
   First first;
   bound_kernel<Kernel, Rest...> rest;
   template <class... Before>
-  CW_FN void operator()(const device::context& ctx, const Before&... before) const {
+  CW_FN void operator()(const device::kernel_context& ctx, const Before&... before) const {
     rest(ctx, before..., first);
   }
 };
@@ -57,7 +57,7 @@ void gather_launch(state& s, const launch_part& mine,
 [[nodiscard]] int gathered_ranks(const state& s) noexcept;
 /// Runs the parts under the device's schedule, to their ends, on the calling thread.
 void run_scheduled(state& s, std::span<const launch_part> parts,
-                   const std::function<std::function<void(const device::context&)>(const void*)>& body);
+                   const std::function<std::function<void(const device::kernel_context&)>(const void*)>& body);
 
 #if defined(__CUDACC__)
 
@@ -83,7 +83,7 @@ __global__ void gathered_entry(device::grid_words* grids, int blocks,
   const int whole = static_cast<int>(blockIdx.x);
   const int slot = whole / blocks;
   const auto& part = reinterpret_cast<const gathered_part<Bound>*>(table.bytes)[slot];
-  const device::context ctx({.block_index = whole - slot * blocks,
+  const device::kernel_context ctx({.block_index = whole - slot * blocks,
                              .block_count = blocks,
                              .grid = grids + slot,
                              .limits = part.limits});
@@ -140,7 +140,7 @@ void start_gathered(std::span<const launch_part> parts) {
 namespace crosswarp {
 
 template <class Kernel, class... Args>
-  requires std::invocable<const Kernel&, const device::context&, const Args&...>
+  requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
 void launch(world& w, launch_shape shape, Kernel kernel, Args... args) {
   shape.resident = true;
   shape.limits = w.device().limits;
@@ -159,7 +159,7 @@ void launch(world& w, launch_shape shape, Kernel kernel, Args... args) {
     if (d.kind() == device_kind::cpu) {
       return world_impl::run_scheduled(s, parts, [](const void* p) {
         const auto* b = static_cast<const bound_type*>(p);
-        return [b](const device::context& ctx) { (*b)(ctx); };
+        return [b](const device::kernel_context& ctx) { (*b)(ctx); };
       });
     }
 #if defined(__CUDACC__)

@@ -25,14 +25,31 @@ bool team_barrier::arrive_and_wait(bool vote) noexcept {
   } while (!state_.compare_exchange_weak(before, after, std::memory_order_acq_rel,
                                          std::memory_order_relaxed));
   if (unpack(after).generation != mine.generation) {
-    note_progress();
+    tell_waiters();
   } else {
-    for (std::uint32_t spin = 1;
-         unpack(state_.load(std::memory_order_acquire)).generation == mine.generation; ++spin) {
+    await_generation_after(mine.generation);
+  }
+  return result_[mine.generation & 1U].load(std::memory_order_relaxed);
+}
+
+void team_barrier::await_generation_after(std::uint32_t generation) noexcept {
+  for (std::uint32_t spin = 1;; ++spin) {
+    const std::uint64_t now = state_.load(std::memory_order_acquire);
+    if (unpack(now).generation != generation) return;
+    if (running().decides == nullptr && spin > 100) {
+      state_.wait(now, std::memory_order_acquire);  // an OS thread sleeps; see tell_waiters()
+    } else {
       relax(spin);
     }
   }
-  return result_[mine.generation & 1U].load(std::memory_order_relaxed);
+}
+
+void team_barrier::tell_waiters() noexcept {
+  if (running().decides == nullptr) {
+    state_.notify_all();
+  } else {
+    note_progress();
+  }
 }
 
 void team_barrier::leave() noexcept {
@@ -43,7 +60,7 @@ void team_barrier::leave() noexcept {
     after = settle({p.generation, p.members - 1, p.vote, p.arrived});
   } while (!state_.compare_exchange_weak(before, after, std::memory_order_acq_rel,
                                          std::memory_order_relaxed));
-  note_progress();
+  tell_waiters();
 }
 
 block::block(const cpu_grid& g, int i, device::grid_words& w, std::uint32_t launch)
@@ -60,7 +77,7 @@ block::block(const cpu_grid& g, int i, device::grid_words& w, std::uint32_t laun
 }
 
 void block::run_thread(int t) {
-  const device::context ctx({.block_index = index,
+  const device::kernel_context ctx({.block_index = index,
                              .block_count = grid.shape.blocks,
                              .grid = grid.shape.resident ? &words : nullptr,
                              .limits = grid.shape.limits,

@@ -43,6 +43,9 @@ class team_barrier {
   /// The state after one step; when it completes the generation, its vote goes to result_.
   std::uint64_t settle(parts p) noexcept;
 
+  void await_generation_after(std::uint32_t generation) noexcept;
+  void tell_waiters() noexcept;
+
   std::atomic<std::uint64_t> state_;
   // The vote of a generation, kept until the next but one begins: by then all have read it.
   std::atomic<bool> result_[2] = {false, false};

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <thread>
 
 #include "crosswarp/schedule.hpp"
+#include "sanitizers.hpp"
 #include "thread_cache.hpp"
 #if CROSSWARP_HAVE_FIBERS
 #include "fiber.hpp"
@@ -86,9 +88,25 @@ void note_progress() noexcept {
 
 void before_atomic(const void* address, access kind, device::scope scope) noexcept {
   const running_thread& r = running();
-  check_scope(address, scope, r.who);
+  check_scope(address, scope, r.decides != nullptr ? r.decides->who() : r.who);
   if (r.decides != nullptr) r.decides->on_atomic(kind);
 }
+
+namespace {
+
+/// Says for how long so many OS threads of kernels want a core.
+class load_note {
+ public:
+  explicit load_note(int threads) noexcept : threads_(threads) { announce_load(threads_); }
+  ~load_note() { announce_load(-threads_); }
+  load_note(const load_note&) = delete;
+  load_note& operator=(const load_note&) = delete;
+
+ private:
+  int threads_;
+};
+
+}  // namespace
 
 namespace {
 
@@ -146,29 +164,32 @@ class round_robin final : public scheduler {
 
   void run() {
     running().decides = this;
-    for (std::uint32_t idle_rounds = 0; !fibers_.empty();) {
+    std::uint32_t idle = 0;  // fibers in a row that only went on waiting
+    while (!fibers_.empty()) {
       moved_ = false;
       const std::size_t before = fibers_.size();
       for (const auto& f : fibers_) {
         current_ = f.get();
-        running().who = f->owner->who;
         f->body.resume();
       }
       std::erase_if(fibers_, [](const auto& f) { return f->body.done(); });
       // When a whole round only waited, it is for another OS thread: let that one run.
-      idle_rounds = moved_ || fibers_.size() != before ? 0 : idle_rounds + 1;
-      if (idle_rounds > 0) relax_thread(idle_rounds);
+      idle = moved_ || fibers_.size() != before ? 0
+                                                : idle + static_cast<std::uint32_t>(before);
+      if (idle > 0) relax_thread(idle);
     }
     running() = {};
   }
 
   bool on_wait(std::uint32_t spin) noexcept override {
+    moved_ = moved_ || spin == 1;  // a new wait: something came before it
     current_->body.yield();
     return spin % 16 == 0;
   }
   void on_atomic(access /*kind*/) noexcept override {}
   void on_progress() noexcept override { moved_ = true; }
   std::uint64_t now_ns() noexcept override { return real_now_ns(); }
+  [[nodiscard]] const identity& who() const noexcept override { return current_->owner->who; }
 
  private:
   std::vector<std::unique_ptr<kernel_fiber>> fibers_;
@@ -177,20 +198,16 @@ class round_robin final : public scheduler {
 };
 
 /// Blocks dealt out to as many OS threads as there are cores; their threads are fibers.
-void run_on_fibers(running_grid& g, const launch_shape& shape) {
+[[maybe_unused]] void run_on_fibers(running_grid& g, const launch_shape& shape) {
   const int workers = std::min(shape.blocks, cores());
-  const auto work = [&](int w) {
-    try {
-      round_robin turn;
-      for (int b = w; b < shape.blocks; b += workers) {
-        turn.add(g, *g.blocks[static_cast<std::size_t>(b)]);
-      }
-      turn.run();
-    } catch (...) {
-      g.failure.capture();
-    }
-  };
-  thread_cache::instance().run_together(workers, work);
+  // All fibers exist before the first runs: it may wait for the last.
+  std::vector<round_robin> turns(static_cast<std::size_t>(workers));
+  for (int b = 0; b < shape.blocks; ++b) {
+    turns[static_cast<std::size_t>(b % workers)].add(g, *g.blocks[static_cast<std::size_t>(b)]);
+  }
+  const load_note note(workers - 1);  // the stream's own thread is its rank's, which is counted
+  thread_cache::instance().run_together(
+      workers, [&](int w) { turns[static_cast<std::size_t>(w)].run(); });
 }
 
 #endif
@@ -198,6 +215,7 @@ void run_on_fibers(running_grid& g, const launch_shape& shape) {
 /// Every kernel thread an OS thread: what ThreadSanitizer understands best.
 [[maybe_unused]] void run_on_threads(running_grid& g, const launch_shape& shape) {
   const int total = shape.blocks * shape.threads;
+  const load_note note(total);
   thread_cache::instance().run_together(total, [&](int i) {
     block& b = *g.blocks[static_cast<std::size_t>(i / shape.threads)];
     run_as(b.who, [&] { g.run_thread(b, i % shape.threads); });
@@ -206,11 +224,20 @@ void run_on_fibers(running_grid& g, const launch_shape& shape) {
 
 }  // namespace
 
+namespace {
+
+[[maybe_unused]] std::size_t max_mappings() {
+  std::size_t n = 0;
+  return std::ifstream("/proc/sys/vm/max_map_count") >> n && n > 4000 ? n : 65530;
+}
+
+}  // namespace
+
 void check_fits(const launch_shape& shape) {
-#if CROSSWARP_HAVE_FIBERS && !defined(__SANITIZE_THREAD__)
+#if CROSSWARP_HAVE_FIBERS && !CW_TSAN
   // A fiber that does little touches two pages of its stack and some of its block.
   constexpr std::size_t bytes_each = 16 * 1024;
-  constexpr std::size_t at_most = 200'000;
+  const std::size_t at_most = max_mappings() / 2 - 1000;  // a stack and its guard are two
 #else
   constexpr std::size_t bytes_each = 64 * 1024;
   constexpr std::size_t at_most = 4000;
@@ -232,13 +259,14 @@ void run_grid(const cpu_grid& grid) {
   if (grid.shape.blocks == 1 && grid.shape.threads == 1) {
     run_as(g.blocks[0]->who, [&] { g.run_thread(*g.blocks[0], 0); });
   } else {
-#if CROSSWARP_HAVE_FIBERS && !defined(__SANITIZE_THREAD__)
+#if CROSSWARP_HAVE_FIBERS && !CW_TSAN
     run_on_fibers(g, grid.shape);
 #else
     run_on_threads(g, grid.shape);
 #endif
   }
   g.failure.rethrow_if_any();
+  throw_breach_of(g.launch);
 }
 
 #if CROSSWARP_HAVE_FIBERS && CROSSWARP_CHECKED
@@ -255,52 +283,83 @@ class deterministic final : public scheduler {
   void add(running_grid& g) {
     for (const auto& b : g.blocks) {
       for (int t = 0; t < b->grid.shape.threads; ++t) {
-        tasks_.push_back(std::make_unique<task>(g, *b, t));
+        tasks_.push_back(std::make_unique<task>(*this, g, *b, t));
       }
     }
   }
 
   void run() {
     running().decides = this;
+    // Everybody starts before anybody does anything. If the last to start came after the first had
+    // ended, the start would order the one behind the other and hide a race between them.
+    for (const auto& t : tasks_) resume(*t);
     std::size_t last = tasks_.size();
     while (!tasks_.empty()) {
-      std::vector<std::size_t> able = runnable();
+      const std::vector<std::size_t> able = runnable();
       if (able.empty()) {
         let_time_pass();
         continue;
       }
-      const auto preferred = std::find(able.begin(), able.end(), last);
-      const std::size_t pick =
-          schedule_.choose(able.size(), static_cast<std::size_t>(preferred - able.begin()));
-      last = step(able[pick]);
+      time_step_ = second;
+      const auto preferred = std::find(able.begin(), able.end(), last) - able.begin();
+      last = step(able[schedule_.choose(able.size(), static_cast<std::size_t>(preferred))]);
     }
     running() = {};
   }
 
   bool on_wait(std::uint32_t /*spin*/) noexcept override {
-    leave(note::waits);
+    stop(note::waits);
     return true;
   }
   void on_atomic(access kind) noexcept override {
-    leave(kind == access::load ? note::reads : note::writes);
+    stop(kind == access::load ? note::reads : note::writes);
   }
-  void on_progress() noexcept override { leave(note::writes); }
+  void on_progress() noexcept override { progress_.store(true, std::memory_order_relaxed); }
   std::uint64_t now_ns() noexcept override { return clock_.load(std::memory_order_relaxed); }
+  [[nodiscard]] const identity& who() const noexcept override {
+    return current_.load(std::memory_order_relaxed)->owner.who;
+  }
 
  private:
-  enum class note : std::uint8_t { reads, writes, waits };
+  static constexpr std::uint64_t second = 1'000'000'000;
+  enum class note : std::uint8_t { starts, reads, writes, waits };
   struct task {
-    task(running_grid& g, block& b, int t) : fiber(g, b, t, false) {}
-    kernel_fiber fiber;
-    std::atomic<note> left{note::writes};
-    bool waits = false;    // until somebody writes
-    bool writing = false;  // its write happens between this step and its next stop
+    task(deterministic& d, running_grid& g, block& b, int t)
+        : owner(b), body([&d, &g, &b, t] {
+            d.stop(note::starts);
+            g.run_thread(b, t);
+          }, false) {}
+    block& owner;
+    fiber body;
+    std::atomic<note> left{note::starts};
+    bool asleep = false;   // its last look found nothing, and nobody wrote since
+    bool stale = false;    // somebody wrote since its look began
+    bool writing = false;  // its write happens between this stop and its next
   };
 
-  /// Everybody waits for somebody: only a deadline can end it. A barrier has none.
+  void stop(note n) noexcept {
+    task* const me = current_.load(std::memory_order_relaxed);
+    me->left.store(n, std::memory_order_relaxed);
+    me->body.yield();
+  }
+
+  void resume(task& t) {
+    current_.store(&t, std::memory_order_relaxed);
+    t.body.resume();
+  }
+
+  [[nodiscard]] std::vector<std::size_t> runnable() const {
+    std::vector<std::size_t> able;
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+      if (!tasks_[i]->asleep) able.push_back(i);
+    }
+    return able;
+  }
+
+  /// Everybody waits for somebody: only a deadline can end it. Each looks once, in turn, which is
+  /// no choice. A barrier has no deadline.
   void let_time_pass() {
-    constexpr std::uint64_t second = 1'000'000'000;
-    if (clock_.fetch_add(second, std::memory_order_relaxed) / second > 1'000'000) {
+    if (clock_.fetch_add(time_step_, std::memory_order_relaxed) > 1'000'000'000 * second) {
       const std::size_t stuck = tasks_.size();
       for (auto& t : tasks_) (void)t.release();  // a suspended fiber cannot be destroyed
       running() = {};
@@ -308,45 +367,49 @@ class deterministic final : public scheduler {
                   "deadlock: " + std::to_string(stuck) + " threads wait in barriers, schedule " +
                       schedule_.describe());
     }
-    for (const auto& t : tasks_) t->waits = false;
-  }
-
-  void leave(note n) noexcept {
-    task* const me = current_.load(std::memory_order_relaxed);
-    me->left.store(n, std::memory_order_relaxed);
-    me->fiber.body.yield();
-  }
-
-  [[nodiscard]] std::vector<std::size_t> runnable() const {
-    std::vector<std::size_t> able;
-    for (std::size_t i = 0; i < tasks_.size(); ++i) {
-      if (!tasks_[i]->waits) able.push_back(i);
+    time_step_ *= 2;
+    for (std::size_t i = 0; i < tasks_.size();) {
+      const std::size_t before = tasks_.size();
+      tasks_[i]->asleep = false;
+      // To the end of its look: until it waits again, writes, or ends.
+      do {
+        step(i);
+      } while (tasks_.size() == before && tasks_[i]->left.load(std::memory_order_relaxed) ==
+                                              note::reads);
+      if (tasks_.size() == before) ++i;
     }
-    return able;
   }
 
   /// Lets task `i` go on to its next stop; returns where it is afterwards.
   std::size_t step(std::size_t i) {
     task& t = *tasks_[i];
-    current_.store(&t, std::memory_order_relaxed);
-    running().who = t.fiber.owner->who;
-    t.fiber.body.resume();
-    const bool ended = t.fiber.body.done();
+    progress_.store(false, std::memory_order_relaxed);
+    resume(t);
+    const bool ended = t.body.done();
+    if (t.writing || ended || progress_.load(std::memory_order_relaxed)) wake_all_but(t);
     const note n = t.left.load(std::memory_order_relaxed);
-    if (t.writing || ended) {
-      for (const auto& other : tasks_) other->waits = false;
-    }
     t.writing = n == note::writes;
-    t.waits = n == note::waits;
+    t.asleep = n == note::waits && !t.stale;
+    if (n == note::waits) t.stale = false;
     if (!ended) return i;
     tasks_.erase(tasks_.begin() + static_cast<std::ptrdiff_t>(i));
     return tasks_.size();
+  }
+
+  void wake_all_but(const task& writer) {
+    for (const auto& other : tasks_) {
+      if (other.get() == &writer) continue;
+      other->stale = !other->asleep;
+      other->asleep = false;
+    }
   }
 
   schedule& schedule_;
   std::vector<std::unique_ptr<task>> tasks_;
   std::atomic<task*> current_{nullptr};
   std::atomic<std::uint64_t> clock_{1};
+  std::atomic<bool> progress_{false};
+  std::uint64_t time_step_ = second;
 };
 
 }  // namespace
@@ -359,7 +422,10 @@ void run_scheduled(const std::vector<cpu_grid>& grids, schedule& s) {
     decide.add(*running_grids.back());
   }
   decide.run();
-  for (const auto& g : running_grids) g->failure.rethrow_if_any();
+  for (const auto& g : running_grids) {
+    g->failure.rethrow_if_any();
+    throw_breach_of(g->launch);
+  }
 }
 
 bool scheduling_available() noexcept { return true; }

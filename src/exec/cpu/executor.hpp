@@ -43,19 +43,23 @@ class scheduler {
   virtual void on_atomic(access kind) noexcept = 0;
   virtual void on_progress() noexcept = 0;
   virtual std::uint64_t now_ns() noexcept = 0;
+  /// Whose fiber runs.
+  [[nodiscard]] virtual const identity& who() const noexcept = 0;
 };
 
-/// What runs on this OS thread at this moment. Host threads run nobody.
+/// What runs on this OS thread at this moment: fibers, one kernel thread, or no kernel.
 struct running_thread {
   scheduler* decides = nullptr;
-  identity who;
+  identity who;  ///< when there are no fibers
 };
 running_thread& running() noexcept;
 
-/// Checked builds: reports a scope too narrow for those who use the word at `address`.
+/// Checked builds: notes a scope too narrow for those who use the word at `address`.
 void check_scope(const void* address, device::scope scope, const identity& who) noexcept;
 /// A launch's number, not 0; check_scope() forgets what it saw of a launch that has ended.
 std::uint32_t begin_launch() noexcept;
 void end_launch(std::uint32_t launch) noexcept;
+/// Throws error(invalid_argument) with what check_scope() found in that launch, if it did.
+void throw_breach_of(std::uint32_t launch);
 
 }  // namespace crosswarp::exec::cpu

@@ -6,16 +6,18 @@
 #include <new>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if CW_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if CW_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
 namespace crosswarp::exec::cpu {
+namespace {
 
-// ---- stacks
+namespace ctx = boost::context::detail;
 
 /// Memory for fibers' stacks, each with a guard page at its low end; kept for the next launch.
 class stack_cache {
@@ -36,10 +38,17 @@ class stack_cache {
     void* base = mmap(nullptr, fiber::stack_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (base == MAP_FAILED) throw std::bad_alloc();
-    mprotect(base, guard_bytes, PROT_NONE);
+    if (mprotect(base, guard_bytes, PROT_NONE) != 0) {
+      munmap(base, fiber::stack_bytes);
+      throw std::bad_alloc();
+    }
     return base;
   }
   void give(void* base) {
+#if CW_ASAN
+    __asan_unpoison_memory_region(static_cast<char*>(base) + guard_bytes,
+                                  fiber::stack_bytes - guard_bytes);
+#endif
     const std::scoped_lock lock(mutex_);
     if (free_.size() < keep) {
       free_.push_back(base);
@@ -47,9 +56,9 @@ class stack_cache {
       munmap(base, fiber::stack_bytes);
     }
   }
-  static constexpr std::size_t guard_bytes = 4096;
 
  private:
+  static constexpr std::size_t guard_bytes = 4096;
   static constexpr std::size_t keep = 4096;
   ~stack_cache() {
     for (void* base : free_) munmap(base, fiber::stack_bytes);
@@ -58,97 +67,68 @@ class stack_cache {
   std::vector<void*> free_;
 };
 
-namespace {
-
-// The fiber object owns its stack; Boost only borrows it.
-struct borrowed_stack {
-  static boost::context::stack_context allocate() { throw std::bad_alloc(); }
-  static void deallocate(boost::context::stack_context& /*unused*/) noexcept {}
-};
-
 }  // namespace
 
-// ---- what sanitizers must be told about a switch
-
-struct fiber::sanitizer_state {
-  explicit sanitizer_state(bool synchronises) : ordered(synchronises) {}
-  [[maybe_unused]] bool ordered;
-  [[maybe_unused]] bool started = false;
-#if defined(__SANITIZE_ADDRESS__)
-  void* outside_fake = nullptr;
-  void* inside_fake = nullptr;
-  const void* outside_bottom = nullptr;
-  std::size_t outside_size = 0;
+fiber::fiber(std::function<void()> entry, bool ordered)
+    : stack_(stack_cache::instance().take()), entry_(std::move(entry)), ordered_(ordered) {
+  inside_ = ctx::make_fcontext(static_cast<std::byte*>(stack_) + stack_bytes, stack_bytes,
+                               &fiber::trampoline);
+#if CW_TSAN
+  tsan_inside_ = __tsan_create_fiber(0);
 #endif
-#if defined(__SANITIZE_THREAD__)
-  void* outside = nullptr;
-  void* inside = __tsan_create_fiber(0);
-  ~sanitizer_state() { __tsan_destroy_fiber(inside); }
-#endif
-};
-
-fiber::fiber(std::function<void()> entry, bool synchronises)
-    : stack_(stack_cache::instance().take()), entry_(std::move(entry)),
-      sanitizer_(std::make_unique<sanitizer_state>(synchronises)) {
-  boost::context::stack_context borrowed;
-  borrowed.size = stack_bytes;
-  borrowed.sp = static_cast<std::byte*>(stack_) + stack_bytes;
-  inside_ = boost::context::fiber(
-      std::allocator_arg, boost::context::preallocated(borrowed.sp, borrowed.size, borrowed),
-      borrowed_stack{}, [this](boost::context::fiber&& from) {
-        outside_ = std::move(from);
-        enter();
-        entry_();
-        done_ = true;
-        leave(true);
-        return std::move(outside_);
-      });
 }
 
 fiber::~fiber() {
-  inside_ = {};
+#if CW_TSAN
+  __tsan_destroy_fiber(tsan_inside_);
+#endif
   stack_cache::instance().give(stack_);
 }
 
-void fiber::resume() {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&sanitizer_->outside_fake, stack_, stack_bytes);
+void fiber::resume() { enter(); }
+
+CW_NO_TSAN void fiber::enter() {
+#if CW_ASAN
+  __sanitizer_start_switch_fiber(&outside_fake_, stack_, stack_bytes);
 #endif
-#if defined(__SANITIZE_THREAD__)
-  sanitizer_->outside = __tsan_get_current_fiber();
-  const bool ordered = sanitizer_->ordered || !sanitizer_->started;
-  sanitizer_->started = true;
-  __tsan_switch_to_fiber(sanitizer_->inside, ordered ? 0 : __tsan_switch_to_fiber_no_sync);
+#if CW_TSAN
+  // The first switch hands over what was prepared for the fiber, like starting a thread.
+  tsan_outside_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(tsan_inside_,
+                         ordered_ || !started_ ? 0 : __tsan_switch_to_fiber_no_sync);
 #endif
-  inside_ = std::move(inside_).resume();
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(sanitizer_->outside_fake, nullptr, nullptr);
+  started_ = true;
+  inside_ = ctx::jump_fcontext(inside_, this).fctx;
+#if CW_ASAN
+  __sanitizer_finish_switch_fiber(outside_fake_, nullptr, nullptr);
 #endif
 }
 
-void fiber::enter() noexcept {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(sanitizer_->inside_fake, &sanitizer_->outside_bottom,
-                                  &sanitizer_->outside_size);
+CW_NO_TSAN void fiber::leave(bool last) {
+#if CW_ASAN
+  __sanitizer_start_switch_fiber(last ? nullptr : &inside_fake_, outside_bottom_, outside_size_);
+#endif
+#if CW_TSAN
+  // The last switch hands back what the fiber did, like joining a thread.
+  __tsan_switch_to_fiber(tsan_outside_, ordered_ || last ? 0 : __tsan_switch_to_fiber_no_sync);
+#endif
+  done_ = last;
+  outside_ = ctx::jump_fcontext(outside_, nullptr).fctx;
+#if CW_ASAN
+  __sanitizer_finish_switch_fiber(inside_fake_, &outside_bottom_, &outside_size_);
 #endif
 }
 
-void fiber::leave([[maybe_unused]] bool for_ever) noexcept {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(for_ever ? nullptr : &sanitizer_->inside_fake,
-                                 sanitizer_->outside_bottom, sanitizer_->outside_size);
+CW_NO_TSAN void fiber::trampoline(ctx::transfer_t from) {
+  auto* const self = static_cast<fiber*>(from.data);
+  self->outside_ = from.fctx;
+#if CW_ASAN
+  __sanitizer_finish_switch_fiber(nullptr, &self->outside_bottom_, &self->outside_size_);
 #endif
-#if defined(__SANITIZE_THREAD__)
-  // The end of a fiber orders what it did before what its scheduler does next, like a join.
-  const bool ordered = sanitizer_->ordered || for_ever;
-  __tsan_switch_to_fiber(sanitizer_->outside, ordered ? 0 : __tsan_switch_to_fiber_no_sync);
-#endif
+  self->entry_();
+  self->leave(true);
 }
 
-void fiber::yield() {
-  leave(false);
-  outside_ = std::move(outside_).resume();
-  enter();
-}
+void fiber::yield() { leave(false); }
 
 }  // namespace crosswarp::exec::cpu

@@ -1,19 +1,24 @@
 // A thread of a CPU kernel that switches by its own will. Needs Boost.Context.
 #pragma once
 
-#include <boost/context/fiber.hpp>
+#include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
 #include <functional>
-#include <memory>
+
+#include "sanitizers.hpp"
 
 namespace crosswarp::exec::cpu {
 
-/// One fiber. Created, resumed and destroyed by one OS thread; never moves to another.
+/// One fiber. It is run to its end before it is destroyed, by one OS thread.
+///
+/// Uses Boost's bare context switch rather than boost::context::fiber: ThreadSanitizer must be told
+/// of a switch at the moment it happens, and the wrapper's own bookkeeping would run on the wrong
+/// side of it.
 class fiber {
  public:
-  /// `synchronises`: whether a switch orders memory in the eyes of ThreadSanitizer. Real threads'
-  /// switches do not, so the deterministic scheduler says no.
-  fiber(std::function<void()> entry, bool synchronises);
+  /// `ordered`: whether a switch orders memory in the eyes of ThreadSanitizer. Real threads'
+  /// switches do not, so the deterministic scheduler says no. Throws std::bad_alloc.
+  fiber(std::function<void()> entry, bool ordered);
   ~fiber();
   fiber(const fiber&) = delete;
   fiber& operator=(const fiber&) = delete;
@@ -27,16 +32,28 @@ class fiber {
   static constexpr std::size_t stack_bytes = 256 * 1024;
 
  private:
-  struct sanitizer_state;
-  void enter() noexcept;   // just arrived in the fiber
-  void leave(bool for_ever) noexcept;
+  static void trampoline(boost::context::detail::transfer_t from);
+  /// The switch itself, with the sanitizers told; `last`: this side never comes back.
+  void enter();
+  void leave(bool last);
 
-  void* stack_;                    // with a guard page at its low end
-  boost::context::fiber inside_;   // where to go on in the fiber; valid while it is suspended
-  boost::context::fiber outside_;  // where to go back to; valid while it runs
+  void* stack_;  // with a guard page at its low end
+  boost::context::detail::fcontext_t inside_ = nullptr;
+  boost::context::detail::fcontext_t outside_ = nullptr;
   std::function<void()> entry_;
-  std::unique_ptr<sanitizer_state> sanitizer_;
   bool done_ = false;
+  bool ordered_;
+  bool started_ = false;
+#if CW_ASAN
+  void* outside_fake_ = nullptr;
+  void* inside_fake_ = nullptr;
+  const void* outside_bottom_ = nullptr;
+  std::size_t outside_size_ = 0;
+#endif
+#if CW_TSAN
+  void* tsan_outside_ = nullptr;
+  void* tsan_inside_ = nullptr;
+#endif
 };
 
 }  // namespace crosswarp::exec::cpu

@@ -1,5 +1,6 @@
 #include "crosswarp/schedule.hpp"
 
+#include "crosswarp/error.hpp"
 #include "executor.hpp"
 
 namespace crosswarp {
@@ -35,7 +36,7 @@ std::uint64_t mix(std::uint64_t& state) noexcept {  // splitmix64
 bool schedule::next() {
   depth_ = 0;
   preempted_ = 0;
-  if (executions_ >= limit_) return false;
+  if (executions_ >= limit_ && !exhaustive_) return false;
   if (!exhaustive_) {
     state_ = seed_ + executions_ * 0x632be59bd9b4e019ULL;
   } else if (executions_ > 0) {
@@ -45,6 +46,7 @@ bool schedule::next() {
       complete_ = true;
       return false;
     }
+    if (executions_ >= limit_) return false;
     ++path_.back().taken;
   }
   ++executions_;
@@ -62,6 +64,11 @@ std::size_t schedule::choose(std::size_t options, std::size_t preferred) {
   if (may_stay && preempted_ >= preemptions_) return preferred;
   if (depth_ == path_.size()) path_.push_back({0, options, preferred});
   const choice& c = path_[depth_++];
+  if (c.options != options || c.preferred != preferred) {
+    throw error(errc::invalid_argument, "schedule",
+                "the kernel did not take the same steps again: something besides the schedule "
+                "decides what it does");
+  }
   // Alternative 0 is to stay, so that the first execution has no preemption at all.
   const std::size_t pick = !may_stay               ? c.taken
                            : c.taken == 0          ? preferred

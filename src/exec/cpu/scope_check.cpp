@@ -3,18 +3,20 @@
 // On a CPU every atomic reaches everybody, so a kernel that says block scope where two ranks meet
 // works here and fails on a GPU. Checked builds remember for each word who touched it at which
 // scope: one block, several blocks of a rank, several ranks. What one launch did is forgotten when
-// it ends, since kernel boundaries order memory for everybody.
+// it ends, since kernel boundaries order memory for everybody. So the rule is: while a launch runs,
+// a word is used at one scope, wide enough for all its users, also if barriers keep them apart.
+// Ranks of other processes are not seen.
 //
 // The memory of this file must order nothing between the threads it watches, or it would hide
 // their races from ThreadSanitizer: all of it is relaxed atomics.
+#include <algorithm>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "crosswarp/device/atomic.hpp"
 #include "executor.hpp"
-#include "scope_check.hpp"
 
 namespace crosswarp::exec::cpu {
 namespace {
@@ -24,7 +26,7 @@ std::atomic<std::uint32_t> next_launch{1};
 std::atomic<std::uint32_t> live[live_slots];
 
 bool is_live(std::uint32_t launch) noexcept {
-  return launch == 0 || live[launch % live_slots].load(std::memory_order_relaxed) == launch;
+  return live[launch % live_slots].load(std::memory_order_relaxed) == launch && launch != 0;
 }
 
 /// What is known about a word: its first user in a live launch, and the narrowest scope since.
@@ -55,28 +57,28 @@ struct bucket {
   }
 };
 
-constexpr std::size_t bucket_count = 1U << 14U;
+constinit bucket table[1U << 14U];
 
-bucket& bucket_of(std::uintptr_t address) {
-  static auto* const table = new bucket[bucket_count];  // outlives every thread
+bucket& bucket_of(std::uintptr_t address) noexcept {
   return table[(address >> 2U) * 0x9e3779b97f4a7c15ULL >> 50U];
 }
 
-std::atomic<scope_report> reporter{nullptr};
+// What was found, by launch; only touched when something was.
+std::mutex breach_mutex;
+std::map<std::uint32_t, std::string> breaches;
 
-void report(const identity& a, const identity& b, device::scope narrow, bool ranks) noexcept {
+void note_breach(const identity& a, const identity& b, device::scope narrow, bool ranks) {
   static constexpr const char* name[] = {"block", "device", "system"};
-  char text[256];
-  std::snprintf(text, sizeof(text),
-                "an atomic of %s scope is used between two %s (rank handle %u block %d, rank "
-                "handle %u block %d): it needs %s scope",
-                name[static_cast<int>(narrow)], ranks ? "ranks" : "blocks", a.owner, a.block,
-                b.owner, b.block, ranks ? "system" : "device");
-  if (const scope_report f = reporter.load()) {
-    f(text);
-  } else {
-    std::fprintf(stderr, "crosswarp: %s\n", text);
-    std::abort();
+  const auto place = [](const identity& i) {
+    if (i.launch == 0) return std::string("the host");
+    return "block " + std::to_string(i.block) + " of rank handle " + std::to_string(i.owner);
+  };
+  const std::string text = std::string("an atomic of ") + name[static_cast<int>(narrow)] +
+                           " scope is used between " + place(a) + " and " + place(b) +
+                           ": it needs " + (ranks ? "system" : "device") + " scope";
+  const std::scoped_lock lock(breach_mutex);
+  for (const std::uint32_t launch : {a.launch, b.launch}) {
+    if (launch != 0) breaches.emplace(launch, text);
   }
 }
 
@@ -92,8 +94,6 @@ __attribute__((no_sanitize("thread"))) users& find(bucket& b, std::uintptr_t add
 
 }  // namespace
 
-void on_scope_breach(scope_report f) noexcept { reporter.store(f); }
-
 std::uint32_t begin_launch() noexcept {
   std::uint32_t id = 0;
   while (id == 0) id = next_launch.fetch_add(1, std::memory_order_relaxed);
@@ -104,6 +104,18 @@ std::uint32_t begin_launch() noexcept {
 void end_launch(std::uint32_t launch) noexcept {
   std::uint32_t mine = launch;
   live[launch % live_slots].compare_exchange_strong(mine, 0, std::memory_order_relaxed);
+}
+
+void throw_breach_of(std::uint32_t launch) {
+  std::string text;
+  {
+    const std::scoped_lock lock(breach_mutex);
+    const auto it = breaches.find(launch);
+    if (it == breaches.end()) return;
+    text = std::move(it->second);
+    breaches.erase(it);
+  }
+  throw error(errc::invalid_argument, "scope check", text);
 }
 
 void check_scope(const void* address, device::scope scope, const identity& who) noexcept {
@@ -127,7 +139,8 @@ void check_scope(const void* address, device::scope scope, const identity& who) 
                                  : device::scope::block;
     breach = narrowest < static_cast<std::uint8_t>(needed);
     u.narrowest.store(narrowest, relaxed);
-  } else {
+  } else if (who.launch != 0) {
+    // The host is never noted: what it did before a launch is ordered before all of it.
     u.address.store(key, relaxed);
     u.owner.store(who.owner, relaxed);
     u.launch.store(who.launch, relaxed);
@@ -135,7 +148,7 @@ void check_scope(const void* address, device::scope scope, const identity& who) 
     u.narrowest.store(narrowest, relaxed);
   }
   b.unlock();
-  if (breach) report(first, who, static_cast<device::scope>(narrowest), ranks);
+  if (breach) note_breach(first, who, static_cast<device::scope>(narrowest), ranks);
 }
 
 }  // namespace crosswarp::exec::cpu

@@ -15,42 +15,59 @@ namespace {
 
 class cpu_event final : public event_backend {
  public:
-  /// Shared with the streams that have it queued, which may outlive the event.
-  struct state {
+  /// One record(). Shared with the streams that have it queued, which may outlive the event.
+  struct point {
     std::mutex mutex;
     std::condition_variable changed;
-    int pending = 0;
+    bool passed = false;
     std::chrono::steady_clock::time_point when;
 
-    void fire() {
+    void pass() {
       const std::scoped_lock lock(mutex);
       when = std::chrono::steady_clock::now();
-      --pending;
+      passed = true;
       changed.notify_all();
     }
     void wait() {
       std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return pending == 0; });
+      changed.wait(lock, [&] { return passed; });
     }
   };
 
   [[nodiscard]] bool ready() const override {
-    const std::scoped_lock lock(state_->mutex);
-    return state_->pending == 0;
+    const auto p = last();
+    const std::scoped_lock lock(p->mutex);
+    return p->passed;
   }
-  void sync() const override { state_->wait(); }
+  void sync() const override { last()->wait(); }
   [[nodiscard]] std::chrono::nanoseconds since(const event_backend& earlier) const override {
-    return state_->when - static_cast<const cpu_event&>(earlier).state_->when;
+    return last()->when - of(earlier).last()->when;
   }
-  std::shared_ptr<state> arm() {
-    const std::scoped_lock lock(state_->mutex);
-    ++state_->pending;
-    return state_;
+  std::shared_ptr<point> renew() {
+    const std::scoped_lock lock(mutex_);
+    return last_ = std::make_shared<point>();
   }
-  [[nodiscard]] std::shared_ptr<state> share() const { return state_; }
+  /// The latest record, as of now.
+  [[nodiscard]] std::shared_ptr<point> last() const {
+    const std::scoped_lock lock(mutex_);
+    return last_;
+  }
+  static const cpu_event& of(const event_backend& e) {
+    const auto* mine = dynamic_cast<const cpu_event*>(&e);
+    if (mine == nullptr) {
+      throw error(errc::invalid_argument, "event", "an event of another kind of device");
+    }
+    return *mine;
+  }
 
  private:
-  std::shared_ptr<state> state_ = std::make_shared<state>();
+  static std::shared_ptr<point> passed_point() {
+    auto p = std::make_shared<point>();
+    p->pass();
+    return p;
+  }
+  mutable std::mutex mutex_;
+  std::shared_ptr<point> last_ = passed_point();
 };
 
 /// A thread that runs one task after the other.
@@ -74,10 +91,10 @@ class cpu_stream final : public stream_backend {
     if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
   void record(event_backend& e) override {
-    submit([s = static_cast<cpu_event&>(e).arm()] { s->fire(); });
+    submit([p = const_cast<cpu_event&>(cpu_event::of(e)).renew()] { p->pass(); });
   }
   void wait(const event_backend& e) override {
-    submit([s = static_cast<const cpu_event&>(e).share()] { s->wait(); });
+    submit([p = cpu_event::of(e).last()] { p->wait(); });
   }
   void copy(void* dst, const void* src, std::size_t bytes) override {
     submit([=] { std::memcpy(dst, src, bytes); });

@@ -13,7 +13,7 @@ namespace crosswarp::exec::cpu {
 struct block;  // one running block of a CPU kernel
 
 /// Called by a wait between two looks at its condition. Lets other threads of the block, other
-/// blocks and other ranks run. True when the core was given away, so that time may have passed.
+/// blocks and other ranks run. True when it is time to look at the clock and for faults.
 bool relax(std::uint32_t spin) noexcept;
 
 /// Nanoseconds of a monotone clock; virtual under the deterministic scheduler.

@@ -9,7 +9,7 @@ namespace crosswarp::device {
 
 // ---- context
 
-CW_FN inline int context::thread_index() const noexcept {
+CW_FN inline int kernel_context::thread_index() const noexcept {
 #if CW_ON_GPU
   return static_cast<int>(threadIdx.x);
 #else
@@ -17,7 +17,7 @@ CW_FN inline int context::thread_index() const noexcept {
 #endif
 }
 
-CW_FN inline int context::thread_count() const noexcept {
+CW_FN inline int kernel_context::thread_count() const noexcept {
 #if CW_ON_GPU
   return static_cast<int>(blockDim.x);
 #else
@@ -25,7 +25,7 @@ CW_FN inline int context::thread_count() const noexcept {
 #endif
 }
 
-CW_FN inline std::byte* context::shared_memory() const noexcept {
+CW_FN inline std::byte* kernel_context::shared_memory() const noexcept {
 #if CW_ON_GPU
   extern __shared__ __align__(16) unsigned char crosswarp_shared[];
   return reinterpret_cast<std::byte*>(crosswarp_shared);
@@ -34,25 +34,25 @@ CW_FN inline std::byte* context::shared_memory() const noexcept {
 #endif
 }
 
-CW_FN inline context context::here() noexcept {
+CW_FN inline kernel_context kernel_context::here() noexcept {
 #if CW_ON_GPU
-  return context(place{.block_index = static_cast<int>(blockIdx.x),
+  return kernel_context(place{.block_index = static_cast<int>(blockIdx.x),
                        .block_count = static_cast<int>(gridDim.x)});
 #else
-  return context(place{});
+  return kernel_context(place{});
 #endif
 }
 
-CW_FN inline thread_group context::thread() const noexcept {
+CW_FN inline thread_group kernel_context::thread() const noexcept {
   return {};
 }
-CW_FN inline warp_group context::warp() const noexcept {
+CW_FN inline warp_group kernel_context::warp() const& noexcept {
   return warp_group(*this);
 }
-CW_FN inline block_group context::block() const noexcept {
+CW_FN inline block_group kernel_context::block() const& noexcept {
   return block_group(*this);
 }
-CW_FN inline grid_group context::grid() const noexcept {
+CW_FN inline grid_group kernel_context::grid() const& noexcept {
   return grid_group(*this);
 }
 
@@ -92,13 +92,12 @@ CW_FN inline int warp_group::size() const noexcept {
   return left < width ? left : width;
 }
 
-CW_FN inline status warp_group::sync() const noexcept {
+CW_FN inline void warp_group::sync() const noexcept {
 #if CW_ON_GPU
   __syncwarp(impl::warp_mask(size()));
 #else
   if (context_->cpu_block_ != nullptr) exec::cpu::sync_warp(*context_->cpu_block_, index(), false);
 #endif
-  return status::ok;
 }
 
 template <broadcastable T>
@@ -135,13 +134,12 @@ CW_FN inline bool warp_group::any(bool b) const noexcept {
 
 // ---- block
 
-CW_FN inline status block_group::sync() const noexcept {
+CW_FN inline void block_group::sync() const noexcept {
 #if CW_ON_GPU
   __syncthreads();
 #else
   if (context_->cpu_block_ != nullptr) exec::cpu::sync_block(*context_->cpu_block_, false);
 #endif
-  return status::ok;
 }
 
 template <broadcastable T>
@@ -170,8 +168,9 @@ CW_FN inline bool block_group::any(bool b) const noexcept {
 namespace impl {
 
 CW_FN inline status meet_blocks(grid_words& words, int blocks, const wait_limits& limits) noexcept {
-  device_atomic<std::uint32_t> arrived(words.arrived);
-  device_atomic<std::uint32_t> epoch(words.epoch);
+  const device_atomic<std::uint32_t> arrived(words.arrived);
+  const device_atomic<std::uint32_t> epoch(words.epoch);
+  const device_atomic<std::int32_t> failed(words.failed);
   // Relaxed: the epoch cannot move before this block has arrived.
   const std::uint32_t before = epoch.load(order::relaxed);
   // acq_rel: pairs with the other blocks' arrivals, so that the last one has seen all of them.
@@ -180,7 +179,20 @@ CW_FN inline status meet_blocks(grid_words& words, int blocks, const wait_limits
     epoch.store(before + 1, order::release);  // pairs with the acquire below
     return status::ok;
   }
-  return poll_until([&] { return epoch.load(order::acquire) != before; }, limits);
+  bool met = false;
+  const status outcome = poll_until(
+      [&] {
+        met = epoch.load(order::acquire) != before;
+        return met || failed.load(order::relaxed) != 0;
+      },
+      limits);
+  if (met) return status::ok;
+  // A block that has given up was counted all the same: no barrier of this launch can be trusted
+  // any more, so all of them fail alike. Relaxed: it orders no data.
+  std::int32_t first = 0;
+  const std::int32_t mine = static_cast<std::int32_t>(outcome);
+  failed.compare_exchange(first, mine, order::relaxed);
+  return static_cast<status>(first != 0 ? first : mine);
 }
 
 }  // namespace impl

@@ -34,19 +34,34 @@ CW_FN inline fault_word read_fault(const wait_limits& limits) noexcept {
   return system_atomic<fault_word>(*const_cast<fault_word*>(limits.fault)).load(order::relaxed);
 }
 
+/// Tells the host which rank was waited for in vain.
+CW_FN inline status note_timeout(const wait_limits& limits) noexcept {
+  if (limits.late != nullptr) {
+    // Relaxed: the note orders no data. The last one stays; any of them is a culprit.
+    system_atomic<fault_word>(*limits.late)
+        .store(make_fault(status::timeout, limits.peer), order::relaxed);
+  }
+  return status::timeout;
+}
+
 }  // namespace impl
 
+CW_FN inline bool deadline::passed() noexcept {
+  if (limits_.timeout_ns == 0) return true;
+  const std::uint64_t now = now_ns();
+  if (started_ == 0) started_ = now;
+  return now > started_ && now - started_ >= limits_.timeout_ns;
+}
+
 template <class Predicate>
-CW_FN inline status poll_until(Predicate&& ready, const wait_limits& limits) noexcept {
-  std::uint64_t started = 0;
+CW_FN inline status poll_until(Predicate&& ready, deadline& by) noexcept {
+  const wait_limits& limits = by.limits();
   for (std::uint32_t spin = 1; !ready(); ++spin) {
-    if (!impl::relax(spin)) continue;
+    if (!impl::relax(spin) && limits.timeout_ns != 0) continue;
     if (const fault_word fault = impl::read_fault(limits); fault != 0) {
       return ready() ? status::ok : fault_status(fault);
     }
-    const std::uint64_t now = now_ns();
-    if (started == 0) started = now;
-    if (now - started >= limits.timeout_ns) return ready() ? status::ok : status::timeout;
+    if (by.passed()) return ready() ? status::ok : impl::note_timeout(limits);
   }
   return status::ok;
 }

@@ -1,0 +1,126 @@
+// crosswarp info: what this machine has and what this build can use.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#if CROSSWARP_HAVE_HWLOC
+#include <hwloc.h>
+#endif
+
+#include "commands.hpp"
+#include "crosswarp/device_ref.hpp"
+#include "crosswarp/options.hpp"
+#include "crosswarp/schedule.hpp"
+
+namespace crosswarp::tool {
+namespace {
+
+using nlohmann::json;
+
+json topology() {
+#if CROSSWARP_HAVE_HWLOC
+  hwloc_topology_t t = nullptr;
+  if (hwloc_topology_init(&t) != 0) return nullptr;
+  hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  json result = nullptr;
+  if (hwloc_topology_load(t) == 0) {
+    const auto count = [&](hwloc_obj_type_t type) { return hwloc_get_nbobjs_by_type(t, type); };
+    result = {{"packages", count(HWLOC_OBJ_PACKAGE)},
+              {"numa_nodes", count(HWLOC_OBJ_NUMANODE)},
+              {"cores", count(HWLOC_OBJ_CORE)},
+              {"threads", count(HWLOC_OBJ_PU)},
+              {"l3_caches", count(HWLOC_OBJ_L3CACHE)},
+              {"devices", json::array()}};
+    for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_osdev(t, o)) != nullptr;) {
+      result["devices"].push_back(o->name == nullptr ? "?" : o->name);
+    }
+  }
+  hwloc_topology_destroy(t);
+  return result;
+#else
+  return nullptr;
+#endif
+}
+
+json gather() {
+  json j;
+  j["version"] = CROSSWARP_VERSION;
+  j["compiler"] = __VERSION__;
+  j["devices"] = json::array();
+  for (const device_info& d : devices()) {
+    j["devices"].push_back({{"name", d.device.name()},
+                            {"description", d.description},
+                            {"multiprocessors", d.multiprocessors},
+                            {"memory_bytes", d.memory_bytes}});
+  }
+  j["no_cuda_because"] = cuda_absence_reason().empty() ? json(nullptr) : json(cuda_absence_reason());
+  j["topology"] = topology();
+  // Capabilities as data: what a path can do, whatever the device.
+  j["transports"] = json::array({{{"name", "mapped"},
+                                  {"between", "ranks of one machine"},
+                                  {"loads_and_stores", true},
+                                  {"atomics", true},
+                                  {"gpu_memory", cuda_device_count() > 0},
+                                  {"means", "same process; memfd; CUDA VMM, CUDA IPC"}}});
+  j["features"] = {{"checked", CROSSWARP_CHECKED == 1},
+                   {"deterministic_schedules", schedule::available()}};
+  return j;
+}
+
+void print_environment(bool as_json) {
+  json j = json::array();
+  for (const options::setting& s : options::all()) {
+    const auto value = options::read(s.name);
+    j.push_back({{"name", s.name},
+                 {"value", value ? json(*value) : json(nullptr)},
+                 {"default", s.fallback},
+                 {"meaning", s.meaning}});
+    if (!as_json) {
+      fmt::print("{:<22} {:<10} {}{}\n", s.name, s.fallback, s.meaning,
+                 value ? fmt::format("  [set: {}]", *value) : "");
+    }
+  }
+  if (as_json) fmt::print("{}\n", j.dump(2));
+}
+
+void print(const json& j) {
+  fmt::print("crosswarp {}\n\ndevices\n", j["version"].get<std::string>());
+  for (const json& d : j["devices"]) {
+    fmt::print("  {:<8} {}, {} {}, {}\n", d["name"].get<std::string>(),
+               d["description"].get<std::string>(), d["multiprocessors"].get<int>(),
+               d["name"] == "cpu" ? "cores" : "multiprocessors",
+               options::print_bytes(d["memory_bytes"].get<std::size_t>()));
+  }
+  if (!j["no_cuda_because"].is_null()) {
+    fmt::print("  no GPU:  {}\n", j["no_cuda_because"].get<std::string>());
+  }
+  if (const json& t = j["topology"]; !t.is_null()) {
+    fmt::print("\ntopology\n  {} packages, {} NUMA nodes, {} cores, {} threads, {} L3 caches\n",
+               t["packages"].get<int>(), t["numa_nodes"].get<int>(), t["cores"].get<int>(),
+               t["threads"].get<int>(), t["l3_caches"].get<int>());
+  }
+  fmt::print("\ntransports\n");
+  for (const json& t : j["transports"]) {
+    fmt::print("  {:<8} {}: {}\n", t["name"].get<std::string>(), t["between"].get<std::string>(),
+               t["means"].get<std::string>());
+  }
+  fmt::print("\nbuild\n  {}{}\n", j["features"]["checked"].get<bool>() ? "checked" : "unchecked",
+             j["features"]["deterministic_schedules"].get<bool>() ? ", deterministic schedules" : "");
+}
+
+}  // namespace
+
+int info(const info_options& o) {
+  if (o.environment) {
+    print_environment(o.json);
+    return 0;
+  }
+  const json j = gather();
+  if (o.json) {
+    fmt::print("{}\n", j.dump(2));
+  } else {
+    print(j);
+  }
+  return 0;
+}
+
+}  // namespace crosswarp::tool

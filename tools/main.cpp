@@ -1,0 +1,54 @@
+// The crosswarp command.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.hpp"
+#include "crosswarp/error.hpp"
+
+namespace tool = crosswarp::tool;
+
+namespace {
+
+void add_run(CLI::App& app, tool::run_options& o) {
+  CLI::App* run = app.add_subcommand("run", "Start a program on several ranks of this machine");
+  run->add_option("-n,--ranks", o.ranks, "Number of ranks")->required();
+  run->add_option("--nodes", o.nodes, "Pretend that the ranks are spread over so many machines");
+  run->add_option("--device", o.device, "Where kernels run: cpu, cuda, cuda:N, auto");
+  run->add_option("--heap", o.heap, "Symmetric heap on each rank, e.g. 256M");
+  run->add_flag("!--no-prefix", o.prefix, "Do not put [rank] before each line of output");
+  run->add_option("command", o.command, "The program and its arguments")->required();
+  run->positionals_at_end();
+  run->prefix_command();
+}
+
+void add_info(CLI::App& app, tool::info_options& o) {
+  CLI::App* info = app.add_subcommand("info", "Show devices, topology, transports and versions");
+  info->add_flag("--json", o.json, "As JSON");
+  info->add_flag("--env", o.environment, "Show the environment variables instead");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Crosswarp: communication that starts inside kernels", "crosswarp");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", CROSSWARP_VERSION);
+  tool::run_options run;
+  tool::info_options info;
+  add_run(app, run);
+  add_info(app, info);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (app.got_subcommand("run")) {
+      const auto rest = app.get_subcommand("run")->remaining();
+      run.command.insert(run.command.end(), rest.begin(), rest.end());
+      return tool::run(run);
+    }
+    if (app.got_subcommand("info")) return tool::info(info);
+  } catch (const crosswarp::error& e) {
+    fmt::print(stderr, "crosswarp: {}\n", e.what());
+    return 2;
+  }
+  return 0;
+}
