@@ -174,7 +174,8 @@ class symmetric_buffer {
 /// Making and destroying are collective. While it is made, nobody writes the memory.
 class registration {
  public:
-  /// `p`: CPU memory, or memory from cudaMalloc or crosswarp::buffer on a GPU.
+  /// `p`: memory of crosswarp::buffer; on a GPU also cudaMalloc's; on the CPU, when ranks are
+  /// processes, whole pages that nothing else lies on.
   /// Throws error(not_supported) for memory that cannot be shared after the fact.
   registration(world& w, void* p, std::size_t bytes);
   ~registration();

@@ -9,8 +9,10 @@
 #include "crosswarp/world.hpp"
 #include "device.hpp"
 
+/// Other launchers set CROSSWARP_TEST_PROCESSES by hand.
 inline bool under_launcher() {
-  return crosswarp::options::read("CROSSWARP_BOOTSTRAP").has_value();
+  return crosswarp::options::read("CROSSWARP_BOOTSTRAP").has_value() ||
+         crosswarp::options::read("CROSSWARP_TEST_PROCESSES").has_value();
 }
 
 inline crosswarp::world_options test_options() {

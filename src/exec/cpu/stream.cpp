@@ -154,7 +154,7 @@ class cpu_backend final : public backend {
     return std::make_unique<cpu_event>();
   }
   void* allocate(device_ref /*d*/, memory_kind /*kind*/, std::size_t bytes) override {
-    constexpr std::size_t alignment = 256;
+    constexpr std::size_t alignment = 4096;  // whole pages: a registration may share them
     void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment +
                                                 (bytes == 0 ? alignment : 0));
     if (p == nullptr) {

@@ -71,51 +71,44 @@ class borrowed_memory final : public mapping {
 };
 
 /// Makes private pages shared where they lie: their contents move to a shared segment, which is
-/// then mapped over them. The pages at both ends come along whole.
+/// then mapped over them. Whole pages only: what else lies on a page would be written by threads
+/// that know nothing of the move.
 class shared_in_place final : public node_segment {
  public:
   shared_in_place(const request& r, void* p, std::size_t bytes)
-      : node_segment(r, pages(p, bytes).length), pages_(pages(p, bytes)) {
-    std::byte* const slice = base[static_cast<std::size_t>(r.boot.rank())];
-    if (pages_.length > 0) {
-      std::memcpy(slice, pages_.start, pages_.length);
-      replace(MAP_SHARED, fd(), my_offset());
-    }
-    // What others need to find the buffer in this rank's slice.
-    const auto inside = static_cast<std::size_t>(static_cast<std::byte*>(p) - pages_.start);
-    const auto all = r.boot.allgather(packer().u64(inside).take(), r.timeout);
-    for (const int rank : r.who.locals) {
-      const auto i = static_cast<std::size_t>(rank);
-      base[i] += unpacker(all[i]).u64();
-    }
-    base[static_cast<std::size_t>(r.boot.rank())] = static_cast<std::byte*>(p);
+      : node_segment(r, bytes), start_(static_cast<std::byte*>(p)), length_(round_up(bytes)) {
+    if (length_ == 0) return;
+    std::byte*& mine = base[static_cast<std::size_t>(r.boot.rank())];
+    std::memcpy(mine, start_, length_);
+    void* at = mmap(start_, length_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd(),
+                    static_cast<off_t>(my_offset()));
+    if (at == MAP_FAILED) throw error::from_errno(errno, "mmap", "sharing a buffer in place");
+    mine = start_;
   }
   ~shared_in_place() override {
-    if (pages_.length == 0) return;
-    const std::vector<std::byte> kept(pages_.start, pages_.start + pages_.length);
-    replace(MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    std::memcpy(pages_.start, kept.data(), kept.size());
+    if (length_ == 0) return;
+    void* const own = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) return;  // stays shared, which nobody notices
+    std::memcpy(own, start_, length_);
+    if (mremap(own, length_, length_, MREMAP_MAYMOVE | MREMAP_FIXED, start_) == MAP_FAILED) {
+      munmap(own, length_);
+    }
   }
   shared_in_place(const shared_in_place&) = delete;
   shared_in_place& operator=(const shared_in_place&) = delete;
 
+  static void check(const void* p) {
+    if (reinterpret_cast<std::uintptr_t>(p) % page() == 0) return;
+    throw error(errc::not_supported, "registration",
+                "CPU memory is shared between processes by whole pages; this buffer begins inside "
+                "one: take it from crosswarp::buffer, mmap, or aligned_alloc of whole pages");
+  }
+
  private:
-  struct range {
-    std::byte* start;
-    std::size_t length;
-  };
-  static range pages(void* p, std::size_t bytes) {
-    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto first = reinterpret_cast<std::uintptr_t>(p) / page * page;
-    const auto last = (reinterpret_cast<std::uintptr_t>(p) + bytes + page - 1) / page * page;
-    return {reinterpret_cast<std::byte*>(first), bytes == 0 ? 0 : last - first};
-  }
-  void replace(int flags, int fd, std::size_t offset) const {
-    void* at = mmap(pages_.start, pages_.length, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd,
-                    static_cast<off_t>(offset));
-    if (at == MAP_FAILED) throw error::from_errno(errno, "mmap", "sharing a buffer in place");
-  }
-  range pages_;
+  static std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+  static std::size_t round_up(std::size_t n) { return (n + page() - 1) / page() * page(); }
+  std::byte* start_;
+  std::size_t length_;
 };
 
 }  // namespace
@@ -131,6 +124,7 @@ std::unique_ptr<mapping> map_new(const request& r, std::size_t bytes) {
 std::unique_ptr<mapping> map_existing(const request& r, void* p, std::size_t bytes) {
   if (r.boot.in_process()) return std::make_unique<borrowed_memory>(r, p);
   if (r.device.kind() == device_kind::cuda) return share_existing_on_gpu(r, p, bytes);
+  shared_in_place::check(p);
   return std::make_unique<shared_in_place>(r, p, bytes);
 }
 
