@@ -15,7 +15,7 @@ struct write_patterns {
   CW_FN void operator()(const device::kernel_context& /*ctx*/, device::symmetric<device::signal_line> lines,
                         int rank, int size) const {
     for (int to = 0; to < size; ++to) {
-      if (device::signal_line* const at = lines.at(to)) {
+      if (device::signal_line* const at = lines.find(to)) {
         device::signal(at[rank]).set(pattern(rank, to));
       }
     }
@@ -28,7 +28,7 @@ struct check_patterns {
                         int rank, int size, int* wrong) const {
     *wrong = -1;
     for (int peer = size - 1; peer >= 0; --peer) {
-      device::signal_line* const at = lines.at(peer);
+      device::signal_line* const at = lines.find(peer);
       if (at == nullptr) continue;
       const bool arrived = device::signal(lines.local()[peer]).read() == pattern(peer, rank);
       const bool readable = device::signal(at[rank]).read() == pattern(rank, peer);

@@ -11,12 +11,12 @@ namespace crosswarp::world_impl {
 namespace {
 
 /// Equal for two processes exactly when they can pass each other descriptors.
-bytes machine_name() {
+std::string machine_name() {
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
   struct stat network {};
   if (stat("/proc/self/ns/net", &network) != 0) network = {};
-  return packer().text(boot_id).u64(network.st_ino).take();
+  return boot_id + "/" + std::to_string(network.st_ino);
 }
 
 }  // namespace
@@ -28,11 +28,11 @@ members find_members(bootstrap& boot, int pretended_nodes, nanoseconds timeout) 
                     " ranks");
   }
   const auto pretended = [&](int rank) { return rank * pretended_nodes / boot.size(); };
-  const auto names = boot.allgather(machine_name(), timeout);
+  const auto names = boot.allgather(packer().text(machine_name()).take(), timeout);
   members m;
-  std::map<std::pair<bytes, int>, int> numbers;
+  std::map<std::pair<std::string, int>, int> numbers;
   for (int r = 0; r < boot.size(); ++r) {
-    const auto key = std::pair(names[static_cast<std::size_t>(r)], pretended(r));
+    const auto key = std::pair(unpacker(names[static_cast<std::size_t>(r)]).text(), pretended(r));
     const auto [it, isnew] = numbers.try_emplace(key, static_cast<int>(numbers.size()));
     m.node.push_back(it->second);
   }

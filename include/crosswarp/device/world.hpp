@@ -34,10 +34,13 @@ class symmetric {
   [[nodiscard]] CW_FN std::size_t size() const noexcept { return size_; }
   /// This rank's copy.
   [[nodiscard]] CW_FN T* local() const noexcept { return at(rank_); }
-  /// Rank `pe`'s copy; null when it cannot be reached by loads and stores.
+  /// Rank `pe`'s copy, which must be mapped here.
   [[nodiscard]] CW_FN T* at(int pe) const noexcept {
-    std::byte* const base = peers_[pe].base;
-    return base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset_);
+    return reinterpret_cast<T*>(peers_[pe].base + offset_);
+  }
+  /// The same; null when it cannot be reached by loads and stores.
+  [[nodiscard]] CW_FN T* find(int pe) const noexcept {
+    return peers_[pe].base == nullptr ? nullptr : at(pe);
   }
   [[nodiscard]] CW_FN path path_to(int pe) const noexcept { return peers_[pe].how; }
 

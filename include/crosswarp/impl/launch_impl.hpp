@@ -49,8 +49,6 @@ class event_backend {
 /// Throws error(invalid_argument) unless the shape is one that some device could run.
 void check_shape(const launch_shape& shape);
 
-#if defined(__CUDACC__)
-
 namespace cuda {
 
 /// Throws error(device_fault or out_of_memory) unless `code` is cudaSuccess.
@@ -58,6 +56,8 @@ void check(int code, const char* call);
 /// Throws error(does_not_fit) unless that many blocks fit on the device at once; prepares the
 /// kernel for its shared memory.
 void check_resident(int device, const void* function, const launch_shape& shape, int grids);
+
+#if defined(__CUDACC__)
 
 template <class Kernel, class... Args>
 __global__ void entry(device::grid_words* grid, device::wait_limits limits, Kernel kernel,
@@ -71,6 +71,7 @@ __global__ void entry(device::grid_words* grid, device::wait_limits limits, Kern
 
 inline void start(stream& s, const void* function, const launch_shape& shape, int grids,
                   void** args) {
+  check(cudaSetDevice(s.device().ordinal()), "cudaSetDevice");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks * grids));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
@@ -94,9 +95,9 @@ void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
   start(s, function, shape, 1, packed);
 }
 
-}  // namespace cuda
-
 #endif
+
+}  // namespace cuda
 
 [[noreturn]] inline void throw_not_compiled_for_cuda(const char* call) {
   throw error(errc::not_supported, call,

@@ -15,4 +15,6 @@ std::unique_ptr<mapping> share_existing_on_gpu(const request& /*r*/, void* /*p*/
   refuse();
 }
 
+std::string gpu_obstacle(const request& /*r*/, void* /*p*/) { refuse(); }
+
 }  // namespace crosswarp::mapped

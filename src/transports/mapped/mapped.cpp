@@ -97,11 +97,10 @@ class shared_in_place final : public node_segment {
   shared_in_place(const shared_in_place&) = delete;
   shared_in_place& operator=(const shared_in_place&) = delete;
 
-  static void check(const void* p) {
-    if (reinterpret_cast<std::uintptr_t>(p) % page() == 0) return;
-    throw error(errc::not_supported, "registration",
-                "CPU memory is shared between processes by whole pages; this buffer begins inside "
-                "one: take it from crosswarp::buffer, mmap, or aligned_alloc of whole pages");
+  static std::string obstacle(const void* p) {
+    if (reinterpret_cast<std::uintptr_t>(p) % page() == 0) return {};
+    return "CPU memory is shared between processes by whole pages, and this begins inside one: take "
+           "it from crosswarp::buffer, mmap, or aligned_alloc of whole pages";
   }
 
  private:
@@ -121,10 +120,27 @@ std::unique_ptr<mapping> map_new(const request& r, std::size_t bytes) {
   return std::make_unique<node_segment>(r, bytes);
 }
 
+namespace {
+
+/// All ranks throw when one cannot, so that none waits for it.
+void check_shareable(const request& r, void* p) {
+  const std::string mine =
+      r.device.kind() == device_kind::cuda ? gpu_obstacle(r, p) : shared_in_place::obstacle(p);
+  const auto all = r.boot.allgather(packer().text(mine).take(), r.timeout);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::string why = unpacker(all[i]).text();
+    if (!why.empty()) {
+      throw error(errc::not_supported, "registration", why, static_cast<int>(i));
+    }
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<mapping> map_existing(const request& r, void* p, std::size_t bytes) {
   if (r.boot.in_process()) return std::make_unique<borrowed_memory>(r, p);
+  check_shareable(r, p);
   if (r.device.kind() == device_kind::cuda) return share_existing_on_gpu(r, p, bytes);
-  shared_in_place::check(p);
   return std::make_unique<shared_in_place>(r, p, bytes);
 }
 

@@ -16,7 +16,7 @@ CW_FN inline status barrier::wait(const G& g) const noexcept {
   status mine = status::ok;
   for (int pe = g.rank(); pe < size_; pe += g.size()) {
     if (pe == rank_) continue;
-    signal_line* const theirs = lines_.at(pe);
+    signal_line* const theirs = lines_.find(pe);
     if (theirs == nullptr) {
       mine = status::unreachable;
     } else {

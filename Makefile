@@ -1,0 +1,43 @@
+# Two commands for a newcomer: `make tour` and `make test`. Both start from a bare machine.
+# The work is done in scripts/; what is here only names it.
+
+# How many compilers and linters run at once.
+export CROSSWARP_JOBS ?= $(shell nproc)
+export NINJA_STATUS ?= [%f/%t %es] # the blank before this comment belongs to it
+# Where NVIDIA's packages put nvcc; after all else, so that it never hides another one.
+export PATH := $(PATH):/usr/local/cuda/bin
+TOUR_ARGS ?=
+
+.PHONY: help tour test format lint gpu-check clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make tour       set up, build, and run every module once, verified (TOUR_ARGS=...)"
+	@echo "make test       set up, build, and run all checks that need no GPU"
+	@echo "make gpu-check  on a machine with a GPU: build, test, measure, write one report"
+	@echo "make lint       clang-format, clang-tidy and cppcheck; changes nothing"
+	@echo "make format     let clang-format rewrite the sources"
+	@echo "make clean      remove build/"
+	@echo "One check alone: scripts/test --list"
+
+tour:
+	@scripts/setup tour
+	@cmake --preset release
+	@cmake --build --preset release --parallel $(CROSSWARP_JOBS)
+	@build/release/bin/crosswarp tour $(TOUR_ARGS)
+
+test:
+	@scripts/setup test
+	@scripts/test
+
+lint:
+	@scripts/lint
+
+format:
+	@scripts/lint --fix-format
+
+gpu-check:
+	@tools/gpu-check
+
+clean:
+	rm -rf build

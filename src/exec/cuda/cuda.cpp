@@ -1,0 +1,226 @@
+// Streams, events and memory of CUDA devices.
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "../backends.hpp"
+#include "crosswarp/error.hpp"
+#include "crosswarp/options.hpp"
+#include "cuda.hpp"
+
+namespace crosswarp::exec::cuda {
+
+void check(int code, const char* call) {
+  if (code == cudaSuccess) return;
+  const auto e = static_cast<cudaError_t>(code);
+  (void)cudaGetLastError();  // a failed launch must not be reported again by the next call
+  const errc kind = e == cudaErrorMemoryAllocation                  ? errc::out_of_memory
+                    : e == cudaErrorCooperativeLaunchTooLarge       ? errc::does_not_fit
+                    : e == cudaErrorNoDevice || e == cudaErrorInsufficientDriver
+                        ? errc::not_supported
+                        : errc::device_fault;
+  throw error(kind, call, std::string(cudaGetErrorName(e)) + ": " + cudaGetErrorString(e));
+}
+
+device_scope::device_scope(int ordinal) {
+  check(cudaGetDevice(&before_), "cudaGetDevice");
+  if (before_ != ordinal) check(cudaSetDevice(ordinal), "cudaSetDevice");
+}
+device_scope::~device_scope() { cudaSetDevice(before_); }
+
+void check_resident(int device, const void* function, const launch_shape& shape, int grids) {
+  const device_scope here(device);
+  constexpr std::size_t without_asking = 48 * 1024;
+  if (shape.shared_bytes > without_asking) {
+    check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shape.shared_bytes)),
+          "cudaFuncSetAttribute");
+  }
+  if (!shape.resident) return;
+  int per_processor = 0;
+  int processors = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, function, shape.threads,
+                                                      shape.shared_bytes),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  const long fit = static_cast<long>(per_processor) * processors;
+  const long asked = static_cast<long>(shape.blocks) * grids;
+  if (asked <= fit) return;
+  throw error(errc::does_not_fit, "launch",
+              std::to_string(asked) + " resident blocks of " + std::to_string(shape.threads) +
+                  " threads (" + std::to_string(grids) + " ranks of " +
+                  std::to_string(shape.blocks) + "), but cuda:" + std::to_string(device) +
+                  " holds " + std::to_string(fit) + " of this kernel at once");
+}
+
+namespace {
+
+class cuda_event final : public event_backend {
+ public:
+  explicit cuda_event(int device) {
+    const device_scope here(device);
+    check(cudaEventCreate(&event_), "cudaEventCreate");
+  }
+  ~cuda_event() override { cudaEventDestroy(event_); }
+  cuda_event(const cuda_event&) = delete;
+  cuda_event& operator=(const cuda_event&) = delete;
+
+  [[nodiscard]] bool ready() const override {
+    const cudaError_t e = cudaEventQuery(event_);
+    if (e == cudaErrorNotReady) return false;
+    check(e, "cudaEventQuery");
+    return true;
+  }
+  void sync() const override { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  [[nodiscard]] std::chrono::nanoseconds since(const event_backend& earlier) const override {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, of(earlier), event_), "cudaEventElapsedTime");
+    return std::chrono::nanoseconds(static_cast<long>(static_cast<double>(ms) * 1e6));
+  }
+  static cudaEvent_t of(const event_backend& e) {
+    const auto* mine = dynamic_cast<const cuda_event*>(&e);
+    if (mine == nullptr) {
+      throw error(errc::invalid_argument, "event", "an event of another kind of device");
+    }
+    return mine->event_;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class cuda_stream final : public stream_backend {
+ public:
+  explicit cuda_stream(int device) : device_(device) {
+    const device_scope here(device_);
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    // Allocated now: nothing may be allocated while another rank's kernel spins.
+    void* words = nullptr;
+    check(cudaMalloc(&words, most_grids * sizeof(device::grid_words)), "cudaMalloc");
+    words_ = static_cast<device::grid_words*>(words);
+  }
+  ~cuda_stream() override {
+    cudaStreamSynchronize(stream_);
+    cudaFree(words_);
+    cudaStreamDestroy(stream_);
+  }
+  cuda_stream(const cuda_stream&) = delete;
+  cuda_stream& operator=(const cuda_stream&) = delete;
+
+  void sync() override { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  void record(event_backend& e) override {
+    check(cudaEventRecord(cuda_event::of(e), stream_), "cudaEventRecord");
+  }
+  void wait(const event_backend& e) override {
+    check(cudaStreamWaitEvent(stream_, cuda_event::of(e), 0), "cudaStreamWaitEvent");
+  }
+  void copy(void* dst, const void* src, std::size_t bytes) override {
+    check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
+  }
+  [[nodiscard]] void* native() const noexcept override { return stream_; }
+  device::grid_words* grid_barrier(int grids) override {
+    if (grids > most_grids) {
+      throw error(errc::does_not_fit, "launch", std::to_string(grids) + " ranks on one GPU");
+    }
+    const auto bytes = static_cast<std::size_t>(grids) * sizeof(device::grid_words);
+    check(cudaMemsetAsync(words_, 0, bytes, stream_), "cudaMemsetAsync");
+    return words_;
+  }
+
+ private:
+  static constexpr int most_grids = 256;
+  int device_;
+  cudaStream_t stream_ = nullptr;
+  device::grid_words* words_ = nullptr;
+};
+
+class cuda_backend final : public backend {
+ public:
+  std::unique_ptr<stream_backend> make_stream(device_ref d) override {
+    return std::make_unique<cuda_stream>(checked(d));
+  }
+  std::unique_ptr<event_backend> make_event(device_ref d) override {
+    return std::make_unique<cuda_event>(checked(d));
+  }
+  void* allocate(device_ref d, memory_kind kind, std::size_t bytes) override {
+    const device_scope here(checked(d));
+    const std::size_t n = bytes == 0 ? 1 : bytes;
+    void* p = nullptr;
+    const bool pinned = kind == memory_kind::pinned;
+    const cudaError_t e = pinned
+                              ? cudaHostAlloc(&p, n, cudaHostAllocMapped | cudaHostAllocPortable)
+                              : cudaMalloc(&p, n);
+    if (e == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      throw error(errc::out_of_memory, "buffer",
+                  options::print_bytes(bytes) + (pinned ? " of pinned memory" : " on " + d.name()));
+    }
+    check(e, "cudaMalloc");
+    check(cudaMemset(p, 0, n), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return p;
+  }
+  void release(device_ref d, memory_kind kind, void* p) noexcept override {
+    try {
+      const device_scope here(d.ordinal());
+      kind == memory_kind::pinned ? cudaFreeHost(p) : cudaFree(p);
+    } catch (const error&) {
+      // The device is gone, and its memory with it.
+    }
+  }
+  void copy_now(device_ref d, void* dst, const void* src, std::size_t bytes) override {
+    const device_scope here(checked(d));
+    if (bytes != 0) check(cudaMemcpy(dst, src, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  }
+
+ private:
+  static int checked(device_ref d) {
+    if (d.ordinal() < device_count()) return d.ordinal();
+    throw error(errc::not_supported, d.name(),
+                device_count() == 0 ? absence_reason()
+                                    : "there are " + std::to_string(device_count()) + " GPUs");
+  }
+};
+
+}  // namespace
+
+backend& instance() {
+  static cuda_backend b;
+  return b;
+}
+
+int device_count() noexcept {
+  static const int count = [] {
+    int n = 0;
+    return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
+  }();
+  return count;
+}
+
+std::string absence_reason() {
+  int n = 0;
+  const cudaError_t e = cudaGetDeviceCount(&n);
+  if (e != cudaSuccess) return cudaGetErrorString(e);
+  return n > 0 ? "" : "no CUDA device";
+}
+
+std::vector<device_info> list() {
+  std::vector<device_info> all;
+  for (int i = 0; i < device_count(); ++i) {
+    cudaDeviceProp p{};
+    if (cudaGetDeviceProperties(&p, i) != cudaSuccess) continue;
+    all.push_back({device_ref::cuda(i), p.name, p.multiProcessorCount, p.totalGlobalMem});
+  }
+  return all;
+}
+
+void pin(device_ref d, void* p, std::size_t bytes) {
+  const device_scope here(d.ordinal());
+  check(cudaHostRegister(p, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
+        "cudaHostRegister");
+}
+
+void unpin(void* p) noexcept { cudaHostUnregister(p); }
+
+}  // namespace crosswarp::exec::cuda

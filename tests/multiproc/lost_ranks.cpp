@@ -1,0 +1,122 @@
+// A rank is lost while the others wait for it: they are told, and told which.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "jobs.hpp"
+
+namespace {
+
+using testing::HasSubstr;
+
+/// "survivor 0: peer_lost peer 1 after 160 ms: ..." in pieces.
+struct outcome {
+  int rank = -1;
+  std::string code;
+  int peer = -1;
+  int after_ms = -1;
+  std::string what;
+};
+
+std::vector<outcome> outcomes(const process& p) {
+  std::vector<outcome> all;
+  for (const std::string& line : p.lines()) {
+    outcome o;
+    char code[32] = {};
+    int end = 0;
+    const std::size_t at = line.find("survivor ");
+    if (at == std::string::npos) continue;
+    if (std::sscanf(line.c_str() + at, "survivor %d: %31s peer %d after %d ms: %n", &o.rank, code,
+                    &o.peer, &o.after_ms, &end) == 4) {
+      o.code = code;
+      o.what = line.substr(at + static_cast<std::size_t>(end));
+    }
+    all.push_back(o);
+  }
+  return all;
+}
+
+struct loss {
+  const char* how;
+  const char* place;
+  const char* code;
+  int exit;
+};
+void PrintTo(const loss& l, std::ostream* to) { *to << l.how << " while others are in " << l.place; }
+
+class LostRank : public testing::TestWithParam<loss> {
+ protected:
+  static constexpr int ranks = 3;
+};
+
+TEST_P(LostRank, IsNamedToAllThatWait) {
+  const loss& l = GetParam();
+  for (const int who : {0, 2}) {
+    process p(job_command(ranks, {"lose", l.how, l.place, std::to_string(who)}));
+    ASSERT_TRUE(p.wait(seconds(15))) << p.report();
+    const auto all = outcomes(p);
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks - 1)) << p.report();
+    for (const outcome& o : all) {
+      EXPECT_EQ(o.code, l.code) << p.report();
+      EXPECT_EQ(o.peer, who) << p.report();
+      EXPECT_THAT(o.what, HasSubstr("rank " + std::to_string(who)));
+      EXPECT_LT(o.after_ms, 4000) << p.report();
+    }
+    if (std::string(l.place) == "kernel") {
+      EXPECT_THAT(p.out(), HasSubstr(std::string("kernel: ") + l.code));
+    }
+    EXPECT_EQ(p.code(), l.exit) << p.report();
+    EXPECT_EQ(p.left_after(milliseconds(500)), "");
+  }
+}
+INSTANTIATE_TEST_SUITE_P(
+    Everywhere, LostRank,
+    testing::Values(loss{"kill", "barrier", "peer_lost", 137}, loss{"kill", "get", "peer_lost", 137},
+                    loss{"kill", "kernel", "peer_lost", 137},
+                    loss{"exit", "barrier", "peer_lost", 7}, loss{"exit", "get", "peer_lost", 7},
+                    loss{"exit", "kernel", "peer_lost", 7},
+                    loss{"terminate", "barrier", "peer_lost", 134},
+                    loss{"terminate", "get", "peer_lost", 134},
+                    loss{"terminate", "kernel", "peer_lost", 134},
+                    loss{"throw", "barrier", "aborted", 9}, loss{"throw", "get", "aborted", 9},
+                    loss{"throw", "kernel", "aborted", 9},
+                    loss{"std_exit", "barrier", "peer_lost", 7},
+                    loss{"std_exit", "kernel", "peer_lost", 7}));
+
+// A rank that neither comes nor dies: the deadline passes, and its name is known.
+class StalledRank : public testing::TestWithParam<const char*> {};
+
+TEST_P(StalledRank, IsNamedWhenTheDeadlinePasses) {
+  process p(job_command(3, {"lose", "stop", GetParam(), "1"}), {{"CROSSWARP_TIMEOUT", "2"}});
+  ASSERT_TRUE(p.wait(seconds(20))) << p.report();
+  const auto all = outcomes(p);
+  ASSERT_EQ(all.size(), 2U) << p.report();
+  for (const outcome& o : all) {
+    EXPECT_EQ(o.code, "timeout") << p.report();
+    EXPECT_EQ(o.peer, 1) << p.report();
+    EXPECT_GE(o.after_ms, 1500);
+    EXPECT_LT(o.after_ms, 8000);
+  }
+  EXPECT_EQ(p.left_after(milliseconds(500)), "") << "a stopped process is ended too";
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, StalledRank, testing::Values("barrier", "kernel"));
+
+TEST(AbsentRank, ThatEndsBeforeItJoinsIsNamed) {
+  for (const char* code : {"0", "5"}) {
+    process p(job_command(3, {"stay_away", "1", code}));
+    ASSERT_TRUE(p.wait(seconds(15))) << p.report();
+    for (const char* rank : {"[0] ", "[2] "}) {
+      EXPECT_THAT(p.out(), HasSubstr(rank + std::string("survivor: peer 1: "))) << p.report();
+    }
+    EXPECT_THAT(p.out(), HasSubstr(std::string("exited with code ") + code));
+    EXPECT_EQ(p.code(), code == std::string("0") ? 9 : 5) << p.report();
+  }
+}
+
+TEST(AbsentRank, ThatNeverComesIsNamedWhenTheDeadlinePasses) {
+  process p(job_command(3, {"never_come", "1"}), {{"CROSSWARP_TIMEOUT", "2"}});
+  ASSERT_TRUE(p.wait(seconds(20))) << p.report();
+  EXPECT_THAT(p.out(), HasSubstr("timeout (rank 1)")) << p.report();
+  EXPECT_EQ(p.left_after(milliseconds(500)), "");
+}
+
+}  // namespace

@@ -1,0 +1,163 @@
+// The same program under launchers that are not ours: mpirun (PMIx), and torchrun's variables.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "jobs.hpp"
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+// ---- torchrun
+
+/// A port that nobody uses now, and neither the next one.
+int free_port() {
+  for (int port = 20000 + getpid() % 20000;; port += 2) {
+    bool free = true;
+    for (const int p : {port, port + 1}) {
+      const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      sockaddr_in a{};
+      a.sin_family = AF_INET;
+      a.sin_port = htons(static_cast<std::uint16_t>(p));
+      free = free && bind(s, reinterpret_cast<const sockaddr*>(&a), sizeof(a)) == 0;
+      close(s);
+    }
+    if (free) return port;
+  }
+}
+
+/// Processes with the variables that torchrun sets.
+class torchrun_job {
+ public:
+  torchrun_job(int size, int per_machine, const std::vector<std::string>& behaviour,
+               const environment& extra = {}) {
+    const std::string port = std::to_string(free_port());
+    for (int r = 0; r < size; ++r) {
+      environment e = extra;
+      e["RANK"] = std::to_string(r);
+      e["WORLD_SIZE"] = std::to_string(size);
+      e["LOCAL_RANK"] = std::to_string(r % per_machine);
+      e["LOCAL_WORLD_SIZE"] = std::to_string(per_machine);
+      e["MASTER_ADDR"] = "127.0.0.1";
+      e["MASTER_PORT"] = port;
+      e["CROSSWARP_HEAP"] = "1M";
+      ranks.push_back(std::make_unique<process>(rank_program(behaviour), e));
+    }
+  }
+  void expect_ended() {
+    for (const auto& r : ranks) ASSERT_TRUE(r->wait(seconds(30))) << r->report();
+  }
+  std::vector<std::unique_ptr<process>> ranks;
+};
+
+void expect_all_done(torchrun_job& job) {
+  job.expect_ended();
+  for (std::size_t r = 0; r < job.ranks.size(); ++r) {
+    EXPECT_EQ(job.ranks[r]->code(), 0) << job.ranks[r]->report();
+    EXPECT_EQ(job.ranks[r]->out(), "done " + std::to_string(r) + " of 3\n");
+  }
+}
+
+TEST(Torchrun, RanksOfOneMachineMeet) {
+  torchrun_job job(3, 3, {"work"});
+  expect_all_done(job);
+}
+
+TEST(Torchrun, RanksOfSeveralMachinesMeetWithASecret) {
+  torchrun_job job(3, 1, {"work"}, {{"CROSSWARP_SECRET", std::string(32, 'a')}});
+  expect_all_done(job);
+}
+
+TEST(Torchrun, SeveralMachinesWithoutASecretAreRefused) {
+  torchrun_job job(3, 1, {"work"});
+  job.expect_ended();
+  for (const auto& r : job.ranks) {
+    EXPECT_EQ(r->code(), 9);
+    EXPECT_THAT(r->err(), HasSubstr("CROSSWARP_SECRET"));
+  }
+}
+
+TEST(Torchrun, NonsenseIsRefused) {
+  for (const auto& [rank, size] : {std::pair("3", "3"), std::pair("-1", "3"), std::pair("0", "0"),
+                                   std::pair("x", "3"), std::pair("0", "99999999999999999999")}) {
+    process p(rank_program({"work"}), {{"RANK", rank}, {"WORLD_SIZE", size}});
+    ASSERT_TRUE(p.wait(seconds(20))) << p.report();
+    EXPECT_EQ(p.code(), 9) << rank << " of " << size;
+    EXPECT_THAT(p.err(), HasSubstr("invalid argument")) << rank << " of " << size;
+  }
+}
+
+class TorchrunLoss : public testing::TestWithParam<std::tuple<int, const char*>> {};
+
+TEST_P(TorchrunLoss, IsNamedToTheOthers) {
+  const auto [who, place] = GetParam();
+  torchrun_job job(3, 3, {"lose", "kill", place, std::to_string(who)});
+  job.expect_ended();
+  for (int r = 0; r < 3; ++r) {
+    const process& p = *job.ranks[static_cast<std::size_t>(r)];
+    if (r == who) {
+      EXPECT_EQ(p.code(), 128 + SIGKILL);
+    } else {
+      EXPECT_THAT(p.out(), HasSubstr("peer_lost peer " + std::to_string(who))) << p.report();
+    }
+  }
+}
+// Rank 0 is also where the others meet.
+INSTANTIATE_TEST_SUITE_P(Who, TorchrunLoss,
+                         testing::Combine(testing::Values(0, 2),
+                                          testing::Values("barrier", "kernel")));
+
+// ---- mpirun
+
+class Mpirun : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (CROSSWARP_HAVE_PMIX == 0) GTEST_SKIP() << "built without PMIx";
+    if (std::system("mpirun --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun here";
+  }
+  static std::vector<std::string> command(const std::vector<std::string>& behaviour) {
+    std::vector<std::string> argv = {"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3"};
+    for (const std::string& word : rank_program(behaviour)) argv.push_back(word);
+    return argv;
+  }
+  const environment small = {{"CROSSWARP_HEAP", "1M"}};
+};
+
+TEST_F(Mpirun, RanksMeet) {
+  process p(command({"work"}), small);
+  ASSERT_TRUE(p.wait(seconds(60))) << p.report();
+  EXPECT_EQ(p.code(), 0) << p.report();
+  EXPECT_THAT(p.lines(), UnorderedElementsAre("done 0 of 3", "done 1 of 3", "done 2 of 3"));
+}
+
+TEST_F(Mpirun, LostRankIsNamedToTheOthers) {
+  for (const int who : {0, 2}) {
+    process p(command({"lose", "kill", "barrier", std::to_string(who)}), small);
+    ASSERT_TRUE(p.wait(seconds(60))) << p.report();
+    EXPECT_NE(p.code(), 0);
+    for (int r = 0; r < 3; ++r) {
+      if (r == who) continue;
+      EXPECT_THAT(p.out(), HasSubstr("survivor " + std::to_string(r) + ": peer_lost peer " +
+                                     std::to_string(who)))
+          << p.report();
+    }
+  }
+}
+
+// Nothing waits for ever, not even for another launcher's exchange.
+TEST_F(Mpirun, RankThatNeverComesEndsTheWaitOfTheOthers) {
+  environment e = small;
+  e["CROSSWARP_TIMEOUT"] = "3";
+  process p(command({"never_come", "1"}), e);
+  ASSERT_TRUE(p.wait(seconds(25))) << p.report();
+  EXPECT_THAT(p.out(), HasSubstr("timeout")) << p.report();
+}
+
+}  // namespace

@@ -1,0 +1,110 @@
+// Any process of a job is killed at any moment: nobody hangs, and nothing is left.
+// CROSSWARP_TEST_KILLS: how many (40); CROSSWARP_TEST_SEED: to repeat the choices of a run.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <random>
+
+#include "jobs.hpp"
+
+namespace {
+
+using std::chrono::microseconds;
+
+unsigned long number_from(const char* variable, unsigned long fallback) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? fallback : std::stoul(text);
+}
+
+/// Names of files that a job could have left.
+std::set<std::string> files_of_jobs() {
+  std::set<std::string> found;
+  for (const char* folder : {"/dev/shm", "/tmp"}) {
+    std::error_code gone;
+    for (std::filesystem::directory_iterator it(folder, gone), end; it != end; it.increment(gone)) {
+      if (it->path().filename().string().find("crosswarp") != std::string::npos) {
+        found.insert(it->path());
+      }
+    }
+  }
+  return found;
+}
+
+/// A folder for the job's temporary files, which should stay empty.
+class empty_folder {
+ public:
+  empty_folder() { static_cast<void>(mkdtemp(path_)); }
+  ~empty_folder() { std::filesystem::remove_all(path_); }
+  empty_folder(const empty_folder&) = delete;
+  empty_folder& operator=(const empty_folder&) = delete;
+  [[nodiscard]] std::string path() const { return path_; }
+  [[nodiscard]] bool empty() const { return std::filesystem::is_empty(path_); }
+
+ private:
+  char path_[32] = "/tmp/random-kills-XXXXXX";
+};
+
+struct plan {
+  int ranks;
+  int target;  ///< a rank, or -1: the launcher
+  microseconds moment;
+};
+
+/// Kills the target, or the launcher when the target is not there; says what it killed.
+std::string kill_one(const process& job, int target) {
+  if (target >= 0) {
+    for (const job_process& p : job.alive()) {
+      // Its own children, and not the guard: forked, and perhaps not yet the rank's program.
+      if (p.parent != job.pid() || p.name == "crosswarp-guard") continue;
+      if (p.rank != target && p.rank >= 0) continue;
+      ::kill(p.pid, SIGKILL);
+      return "rank " + std::to_string(p.rank);
+    }
+  }
+  job.kill(SIGKILL);
+  return "the launcher";
+}
+
+microseconds duration_of(int ranks) {
+  const auto start = process_clock::now();
+  process job(job_command(ranks, {"work"}));
+  EXPECT_TRUE(job.wait(seconds(30))) << job.report();
+  EXPECT_EQ(job.code(), 0) << job.report();
+  return std::chrono::duration_cast<microseconds>(process_clock::now() - start);
+}
+
+TEST(RandomKills, EndTheJobAndLeaveNothing) {
+  const unsigned long kills = number_from("CROSSWARP_TEST_KILLS", 40);
+  const unsigned long seed = number_from("CROSSWARP_TEST_SEED", std::random_device{}());
+  std::printf("%lu kills, CROSSWARP_TEST_SEED=%lu\n", kills, seed);
+  std::mt19937_64 random(seed);
+  const auto before = files_of_jobs();
+  const empty_folder temporary;
+  microseconds usual[5] = {};
+  for (const int ranks : {2, 3, 4}) usual[ranks] = duration_of(ranks);
+  int at_work = 0;
+  for (unsigned long i = 0; i < kills; ++i) {
+    plan what{static_cast<int>(2 + random() % 3), 0, {}};
+    what.target = static_cast<int>(random() % static_cast<unsigned>(what.ranks + 1)) - 1;
+    what.moment = microseconds(random() % static_cast<unsigned long>(usual[what.ranks].count()));
+    SCOPED_TRACE("kill " + std::to_string(i) + ": " + std::to_string(what.ranks) + " ranks, rank " +
+                 std::to_string(what.target) + " (-1: launcher) after " +
+                 std::to_string(what.moment.count()) + " us; CROSSWARP_TEST_SEED=" +
+                 std::to_string(seed));
+    process job(job_command(what.ranks, {"work"}), {{"TMPDIR", temporary.path()}});
+    const bool early = job.wait(std::chrono::duration_cast<milliseconds>(what.moment));
+    if (!early) ++at_work;
+    const std::string killed = early ? "nobody" : kill_one(job, what.target);
+    ASSERT_TRUE(job.wait(seconds(5))) << "killed " << killed << ": " << job.report();
+    ASSERT_EQ(job.left_after(seconds(3)), "") << "killed " << killed << ": " << job.report();
+    // A rank that had ended by itself before the kill reached it leaves a good job.
+    if (killed == "nobody") ASSERT_EQ(job.code(), 0) << job.report();
+  }
+  std::printf("%d were killed at work, the others had ended\n", at_work);
+  EXPECT_GT(at_work, static_cast<int>(kills / 2));
+  EXPECT_EQ(files_of_jobs(), before);
+  EXPECT_TRUE(temporary.empty());
+}
+
+}  // namespace

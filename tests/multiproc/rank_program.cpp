@@ -1,0 +1,331 @@
+// What the ranks of the tests in this folder run: the first argument says how to behave.
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "crosswarp/world.hpp"
+#include "crosswarp/world_launch.hpp"
+
+namespace cw = crosswarp;
+using context = cw::device::kernel_context;
+using arguments = std::vector<std::string>;
+using std::chrono::milliseconds;
+
+namespace {
+
+void write_to(int fd, const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t n = write(fd, text.data() + at, text.size() - at);
+    if (n <= 0) return;
+    at += static_cast<std::size_t>(n);
+  }
+}
+void say(const std::string& line) { write_to(STDOUT_FILENO, line + "\n"); }
+
+/// As `crosswarp run` numbers this process.
+int launched_rank() {
+  const char* r = std::getenv("CROSSWARP_RANK");
+  return r == nullptr ? 0 : std::atoi(r);
+}
+int number(const arguments& a, std::size_t i) { return std::stoi(a.at(i)); }
+
+/// Until somebody ends this process; not for ever, in case nobody does.
+void sleep_long() {
+  for (int i = 0; i < 120; ++i) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+// ---- without a world
+
+/// COUNT lines to each of stdout and stderr, each written in two pieces.
+int print_lines(const arguments& a) {
+  const std::string rank = std::to_string(launched_rank());
+  for (int i = 0; i < number(a, 0); ++i) {
+    const std::string line = "line " + std::to_string(i) + " of " + rank + " ";
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) write_to(fd, line + std::string(40, 'x'));
+    if (i % 16 == 0) std::this_thread::sleep_for(milliseconds(1));
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) write_to(fd, std::string(40, 'y') + "\n");
+  }
+  return 0;
+}
+
+/// One line of LENGTH letters, another for each rank.
+int print_long_line(const arguments& a) {
+  const char letter = static_cast<char>('a' + launched_rank());
+  say(std::string(static_cast<std::size_t>(number(a, 0)), letter));
+  return 0;
+}
+
+int print_unfinished(const arguments&) {
+  write_to(STDOUT_FILENO, "first\n\nlast words");
+  write_to(STDERR_FILENO, "complaint");
+  return 0;
+}
+
+/// Rank RANK exits with CODE, the others wait to be ended.
+int exit_code(const arguments& a) {
+  if (launched_rank() == number(a, 0)) return number(a, 1);
+  sleep_long();
+  return 0;
+}
+
+/// Rank R exits with code 10 + R after R * STEP milliseconds, or with 0.
+int exit_in_turn(const arguments& a) {
+  std::this_thread::sleep_for(milliseconds(launched_rank() * number(a, 0)));
+  return launched_rank() == 0 ? 0 : 10 + launched_rank();
+}
+
+/// Rank RANK dies by SIGNAL.
+int die_by(const arguments& a) {
+  if (launched_rank() != number(a, 0)) sleep_long();
+  signal(number(a, 1), SIG_DFL);
+  raise(number(a, 1));
+  return 0;
+}
+
+/// Waits for signals; `deaf` ignores those that ask it to end.
+int wait_for_signal(const arguments& a) {
+  static std::atomic<int> got{0};
+  const std::string how = a.empty() ? "" : a[0];
+  if (how == "deaf") {
+    for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) signal(s, SIG_IGN);
+  } else if (how == "polite") {
+    for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) signal(s, [](int n) { got = n; });
+  }
+  say("ready");
+  for (int i = 0; i < 12000; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+    const int number = got;
+    if (number == 0) continue;
+    got = 0;  // before the answer, which may bring the next one
+    say("got " + std::to_string(number));
+    if (number == SIGTERM || number == SIGINT) return 0;
+  }
+  return 0;
+}
+
+/// Starts a process that outlives all but SIGKILL, and ends or waits.
+int leave_grandchild(const arguments& a) {
+  if (fork() == 0) {
+    for (const int s : {SIGTERM, SIGINT, SIGHUP}) signal(s, SIG_IGN);
+    if (a.at(0) == "quiet") {
+      close(STDOUT_FILENO);
+      close(STDERR_FILENO);
+    }
+    sleep_long();
+    _exit(0);
+  }
+  say("ready");
+  if (a.size() > 1 && a[1] == "end") return 0;
+  sleep_long();
+  return 0;
+}
+
+// ---- in a world
+
+struct meet_in_kernel {
+  CW_FN void operator()(const context&, cw::device::world w, int times, cw::status* out) const {
+    *out = cw::status::ok;
+    for (int i = 0; i < times && *out == cw::status::ok; ++i) {
+      *out = w.barrier_all(cw::device::thread_group{});
+    }
+  }
+};
+
+cw::status kernel_barriers(cw::world& w, int times) {
+  cw::buffer<cw::status> out(w.options().device, 1);
+  cw::launch(w, {}, meet_in_kernel{}, w.device(), times, out.data());
+  w.stream().sync();
+  return out.read()[0];
+}
+
+/// A short job that uses everything once.
+int work(const arguments&) {
+  cw::world w;
+  cw::symmetric_buffer<int> box(w, 100);
+  for (int i = 0; i < 10; ++i) w.barrier();
+  const int mine = w.rank();
+  w.put("key" + std::to_string(w.rank()), std::as_bytes(std::span(&mine, 1)));
+  for (int r = 0; r < w.size(); ++r) {
+    if (w.get("key" + std::to_string(r)).size() != sizeof(int)) return 21;
+  }
+  if (w.node_count() == 1 && kernel_barriers(w, 100) != cw::status::ok) {
+    w.check();
+    return 22;
+  }
+  const auto all = w.allgather(w.rank());
+  for (int r = 0; r < w.size(); ++r) {
+    if (all.at(static_cast<std::size_t>(r)) != r) return 23;
+  }
+  say("done " + std::to_string(w.rank()) + " of " + std::to_string(w.size()));
+  return 0;
+}
+
+/// Where everybody is.
+int show_paths(const arguments&) {
+  cw::world w;
+  std::string text = "rank " + std::to_string(w.rank()) + " nodes " + std::to_string(w.node_count());
+  for (int r = 0; r < w.size(); ++r) {
+    text += " " + std::to_string(w.node_of(r)) + ":" + w.path_to(r);
+  }
+  say(text);
+  return 0;
+}
+
+/// What a rank does that is lost to the others.
+void get_lost(const std::string& how) {
+  if (how == "kill") raise(SIGKILL);
+  if (how == "exit") _exit(7);
+  if (how == "std_exit") std::exit(7);
+  if (how == "throw") throw std::runtime_error("this rank has had enough");
+  if (how == "terminate") std::terminate();
+  if (how == "stop") {
+    raise(SIGSTOP);
+    sleep_long();
+  }
+}
+
+void wait_at(cw::world& w, const std::string& place) {
+  if (place == "barrier") return w.barrier();
+  if (place == "get") return static_cast<void>(w.get("never put"));
+  const cw::status s = kernel_barriers(w, 1);
+  say("kernel: " + std::string(to_string(s)));
+  w.check();
+}
+
+/// Rank WHO is lost (HOW) while the others wait (PLACE); they say what became of it.
+int lose(const arguments& a) {
+  const std::string& how = a.at(0);
+  const std::string& place = a.at(1);
+  cw::world w;
+  w.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  if (w.rank() == number(a, 2)) {
+    std::this_thread::sleep_for(milliseconds(150));
+    get_lost(how);
+    return 0;
+  }
+  // They are to report even when their launcher has begun to end the job.
+  signal(SIGTERM, SIG_IGN);
+  try {
+    wait_at(w, place);
+    say("survivor " + std::to_string(w.rank()) + ": nothing happened");
+  } catch (const cw::error& e) {
+    const auto took =
+        std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
+    const std::string code = e.code() == cw::errc::peer_lost ? "peer_lost"
+                             : e.code() == cw::errc::aborted ? "aborted"
+                             : e.code() == cw::errc::timeout ? "timeout"
+                                                             : "other";
+    say("survivor " + std::to_string(w.rank()) + ": " + code + " peer " +
+        std::to_string(e.peer()) + " after " + std::to_string(took.count()) + " ms: " + e.what());
+  }
+  // As a program that gives up.
+  return 9;
+}
+
+/// Rank WHO ends without ever joining; the others try to.
+int stay_away(const arguments& a) {
+  if (launched_rank() == number(a, 0)) return number(a, 1);
+  signal(SIGTERM, SIG_IGN);
+  try {
+    cw::world w;
+    say("joined");
+  } catch (const cw::error& e) {
+    say("survivor: peer " + std::to_string(e.peer()) + ": " + e.what());
+  }
+  return 9;
+}
+
+/// Rank WHO does not come; the others find out by themselves.
+int never_come(const arguments& a) {
+  const char* rank = std::getenv("PMIX_RANK");
+  if (rank == nullptr) rank = std::getenv("CROSSWARP_RANK");
+  if (std::stoi(rank) == number(a, 0)) sleep_long();
+  try {
+    cw::world w;
+    say("joined");
+  } catch (const cw::error& e) {
+    say(std::string("survivor: ") + e.what());
+  }
+  return 9;
+}
+
+// ---- strangers
+
+/// A raw connection to where the launcher listens.
+int connect_as_stranger() {
+  const std::string address = std::getenv("CROSSWARP_BOOTSTRAP");
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+  const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connect(s, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) return -1;
+  return s;
+}
+
+/// Rank 0 pesters the launcher with IDLE silent connections and some noisy ones, before and while
+/// everybody works.
+int pester(const arguments& a) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  std::vector<int> silent;
+  if (launched_rank() == 0) {
+    for (int i = 0; i < number(a, 0); ++i) silent.push_back(connect_as_stranger());
+    for (std::size_t length : {1U, 7U, 8U, 9U, 300U, 100000U}) {
+      const std::string noise(length, '\xff');
+      const int s = connect_as_stranger();
+      [[maybe_unused]] const ssize_t n = send(s, noise.data(), noise.size(), MSG_NOSIGNAL);
+      silent.push_back(s);
+    }
+  }
+  return work({});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  const std::map<std::string, std::function<int(const arguments&)>> behaviours = {
+      {"print_lines", print_lines},
+      {"print_long_line", print_long_line},
+      {"print_unfinished", print_unfinished},
+      {"exit_code", exit_code},
+      {"exit_in_turn", exit_in_turn},
+      {"die_by", die_by},
+      {"wait_for_signal", wait_for_signal},
+      {"leave_grandchild", leave_grandchild},
+      {"work", work},
+      {"show_paths", show_paths},
+      {"lose", lose},
+      {"stay_away", stay_away},
+      {"never_come", never_come},
+      {"pester", pester},
+  };
+  const arguments all(argv + 1, argv + argc);
+  const auto it = behaviours.find(all.empty() ? "" : all[0]);
+  if (it == behaviours.end()) return 99;
+  try {
+    return it->second({all.begin() + 1, all.end()});
+  } catch (const std::exception& e) {
+    write_to(STDERR_FILENO, std::string("rank program: ") + e.what() + "\n");
+    return 9;
+  }
+}
