@@ -154,17 +154,18 @@ class symmetric_buffer {
       : size_(count), block_(w, count * sizeof(T), alignment) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  /// For kernels, by value.
+  /// For kernels, by value. The host must not follow it: its table lies with the device.
   [[nodiscard]] device::symmetric<T> device() const noexcept {
     return {world_impl::heap_peers(block_.owner()), world_impl::rank_of(block_.owner()),
             block_.offset(), size_};
   }
+  /// The address of this rank's copy, for kernels; see buffer::data().
+  [[nodiscard]] T* data() const noexcept;
   /// This rank's copy, to and from the host; complete on return.
   void write(std::span<const T> values, std::size_t first = 0);
   [[nodiscard]] std::vector<T> read() const;
 
  private:
-  [[nodiscard]] std::byte* local() const noexcept;
   std::size_t size_;
   world_impl::heap_block block_;
 };

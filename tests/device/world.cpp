@@ -66,7 +66,7 @@ TEST(World, SymmetricMemoryIsZeroAndReused) {
     for (int again = 0; again < 50; ++again) {
       cw::symmetric_buffer<std::uint64_t> a(w, 1000);
       cw::symmetric_buffer<char> b(w, 3, 4096);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(b.device().local()) % 4096, 0U);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(b.data()) % 4096, 0U);
       for (const auto v : a.read()) ASSERT_EQ(v, 0U);
       a.write(std::vector<std::uint64_t>(1000, 7));
       for (const auto v : a.read()) ASSERT_EQ(v, 7U);

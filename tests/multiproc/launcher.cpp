@@ -160,6 +160,12 @@ TEST(LauncherExit, ArgumentsOfTheProgramAreItsOwn) {
   EXPECT_EQ(p.out(), "[0] -n|--heap|a b\n") << p.report();
 }
 
+TEST(LauncherExit, TwoDashesEndTheOptionsAndAreNotPassedOn) {
+  process p({CROSSWARP_COMMAND, "run", "-n", "1", "--", "printf", "%s|%s|\n", "a", "--"});
+  ASSERT_TRUE(p.wait(limit));
+  EXPECT_EQ(p.out(), "[0] a|--|\n") << p.report();
+}
+
 // ---- signals
 
 class LauncherSignal : public testing::TestWithParam<int> {};

@@ -98,8 +98,9 @@ TEST(RandomKills, EndTheJobAndLeaveNothing) {
     const std::string killed = early ? "nobody" : kill_one(job, what.target);
     ASSERT_TRUE(job.wait(seconds(5))) << "killed " << killed << ": " << job.report();
     ASSERT_EQ(job.left_after(seconds(3)), "") << "killed " << killed << ": " << job.report();
-    // A rank that had ended by itself before the kill reached it leaves a good job.
-    if (killed == "nobody") ASSERT_EQ(job.code(), 0) << job.report();
+    if (early) {
+      ASSERT_EQ(job.code(), 0) << job.report();
+    }
   }
   std::printf("%d were killed at work, the others had ended\n", at_work);
   EXPECT_GT(at_work, static_cast<int>(kills / 2));

@@ -29,8 +29,8 @@ namespace world_impl {
 
 template <class T>
   requires std::is_trivially_copyable_v<T>
-std::byte* symmetric_buffer<T>::local() const noexcept {
-  return world_impl::heap_base(block_.owner()) + block_.offset();
+T* symmetric_buffer<T>::data() const noexcept {
+  return reinterpret_cast<T*>(world_impl::heap_base(block_.owner()) + block_.offset());
 }
 
 template <class T>
@@ -39,7 +39,7 @@ void symmetric_buffer<T>::write(std::span<const T> values, std::size_t first) {
   if (first > size_ || values.size() > size_ - first) {
     throw error(errc::invalid_argument, "symmetric_buffer::write", "beyond the end");
   }
-  exec::copy_now(world_impl::device_of(block_.owner()), local() + first * sizeof(T), values.data(),
+  exec::copy_now(world_impl::device_of(block_.owner()), data() + first, values.data(),
                  values.size_bytes());
 }
 
@@ -47,7 +47,7 @@ template <class T>
   requires std::is_trivially_copyable_v<T>
 std::vector<T> symmetric_buffer<T>::read() const {
   std::vector<T> values(size_);
-  exec::copy_now(world_impl::device_of(block_.owner()), values.data(), local(), size_ * sizeof(T));
+  exec::copy_now(world_impl::device_of(block_.owner()), values.data(), data(), size_ * sizeof(T));
   return values;
 }
 
