@@ -24,4 +24,16 @@ struct info_options {
 };
 int info(const info_options& o);
 
+struct bench_options {
+  std::vector<std::string> names;  ///< exec, memory
+  std::string device = "cpu";
+  std::optional<bool> processes;   ///< ranks as processes; none: on the CPU yes, on a GPU no
+  bool quick = false;
+  bool json = false;
+  std::string plot;
+};
+int bench(const bench_options& o);
+/// One rank of a benchmark; started by bench().
+int bench_rank(const std::string& name, const std::string& answers, bool quick);
+
 }  // namespace crosswarp::tool

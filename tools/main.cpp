@@ -28,6 +28,29 @@ void add_info(CLI::App& app, tool::info_options& o) {
   info->add_flag("--env", o.environment, "Show the environment variables instead");
 }
 
+void add_bench(CLI::App& app, tool::bench_options& o) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure: exec, memory");
+  bench->add_option("names", o.names, "Which benchmarks")->required();
+  bench->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
+  bench->add_flag("--processes,!--threads", o.processes, "What ranks are; by default processes on the CPU, threads on a GPU");
+  bench->add_flag("--quick", o.quick, "Fewer samples");
+  bench->add_flag("--json", o.json, "As JSON");
+  bench->add_option("--plot", o.plot, "Also draw an SVG file");
+}
+
+struct bench_rank_options {
+  std::string name;
+  std::string answers;
+  bool quick = false;
+};
+
+void add_bench_rank(CLI::App& app, bench_rank_options& o) {
+  CLI::App* rank = app.add_subcommand("bench-rank", "")->group("");  // hidden
+  rank->add_option("name", o.name)->required();
+  rank->add_option("answers", o.answers);
+  rank->add_flag("--quick", o.quick);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,6 +61,10 @@ int main(int argc, char** argv) {
   tool::info_options info;
   add_run(app, run);
   add_info(app, info);
+  tool::bench_options bench;
+  bench_rank_options rank;
+  add_bench(app, bench);
+  add_bench_rank(app, rank);
   CLI11_PARSE(app, argc, argv);
   try {
     if (app.got_subcommand("run")) {
@@ -46,6 +73,8 @@ int main(int argc, char** argv) {
       return tool::run(run);
     }
     if (app.got_subcommand("info")) return tool::info(info);
+    if (app.got_subcommand("bench")) return tool::bench(bench);
+    if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank.name, rank.answers, rank.quick);
   } catch (const crosswarp::error& e) {
     fmt::print(stderr, "crosswarp: {}\n", e.what());
     return 2;

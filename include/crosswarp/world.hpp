@@ -161,6 +161,8 @@ class symmetric_buffer {
   }
   /// The address of this rank's copy, for kernels; see buffer::data().
   [[nodiscard]] T* data() const noexcept;
+  /// Where rank `pe`'s copy is mapped here; null when it is not.
+  [[nodiscard]] T* data(int pe) const;
   /// This rank's copy, to and from the host; complete on return.
   void write(std::span<const T> values, std::size_t first = 0);
   [[nodiscard]] std::vector<T> read() const;

@@ -148,7 +148,7 @@ heap_block::heap_block(world& w, std::size_t bytes_asked, std::size_t alignment)
   owner_->touched = std::max(owner_->touched, end);
   if (used == 0) return;
   const std::vector<std::byte> zeros(used);
-  exec::copy_now(owner_->options.device, heap_base(*owner_) + offset_, zeros.data(), used);
+  exec::copy_now(owner_->options.device, heap_base(*owner_, w.rank()) + offset_, zeros.data(), used);
   w.barrier();
 }
 
@@ -162,8 +162,8 @@ heap_block::heap_block(heap_block&& o) noexcept
 const device::peer* heap_peers(const state& s) noexcept { return s.view.peers; }
 int rank_of(const state& s) noexcept { return s.boot->rank(); }
 device_ref device_of(const state& s) noexcept { return s.options.device; }
-std::byte* heap_base(const state& s) noexcept {
-  return s.heap->base[static_cast<std::size_t>(s.boot->rank())];
+std::byte* heap_base(const state& s, int pe) {
+  return s.heap->base.at(static_cast<std::size_t>(pe));
 }
 int gathered_ranks(const state& s) noexcept { return s.together ? s.together->size() : 1; }
 

@@ -228,7 +228,8 @@ TEST(ReceiveFrame, EndsWhateverTheOtherSideDoes) {
 
 struct star {
   explicit star(int n)
-      : size(n), secret(make_secret()),
+      : size(n),
+        secret(make_secret()),
         server(std::make_shared<star_server>(listen_tcp("127.0.0.1", 0, "127.0.0.1"), n, secret,
                                              -1)) {}
   [[nodiscard]] std::shared_ptr<bootstrap> join(int rank) const {

@@ -124,8 +124,7 @@ TEST(LauncherExit, DeathBySignalIs128PlusSignalAndNamesTheRank) {
     process p(job_command(3, {"die_by", "1", std::to_string(number)}));
     ASSERT_TRUE(p.wait(seconds(10))) << p.report();
     EXPECT_EQ(p.code(), 128 + number) << p.report();
-    EXPECT_THAT(p.err(),
-                HasSubstr("rank 1 was killed by signal " + std::to_string(number)));
+    EXPECT_THAT(p.err(), HasSubstr("rank 1 was killed by signal " + std::to_string(number)));
     EXPECT_EQ(p.left_after(milliseconds(0)), "");
   }
 }
@@ -223,6 +222,14 @@ TEST(LauncherSignals, SecondInterruptDoesNotWait) {
   EXPECT_EQ(p.code(), 128 + SIGKILL) << p.report();
 }
 
+// Whoever reads the output may have stopped to: the launcher still does what it is told.
+TEST(LauncherSignals, EndTheJobWhenNobodyReadsItsOutput) {
+  process p(job_command(2, {"print_lines", "20000"}));
+  usleep(500'000);  // the pipe is full
+  p.kill(SIGTERM);
+  EXPECT_EQ(p.left_after(seconds(8)), "");
+}
+
 // ---- bad options
 
 struct bad_options {
@@ -271,6 +278,16 @@ TEST(LauncherRefusesAlso, NoProgram) {
   ASSERT_TRUE(p.wait(limit));
   EXPECT_NE(p.code(), 0);
   EXPECT_THAT(p.err(), HasSubstr("command"));
+}
+
+TEST(LauncherRefusesAlso, MoreRanksThanOpenFilesAllow) {
+  std::string script = "ulimit -n 40; exec";
+  for (const std::string& word : job_command(64, {"work"})) script += " '" + word + "'";
+  process p({"sh", "-c", script});
+  ASSERT_TRUE(p.wait(limit)) << p.report();
+  EXPECT_NE(p.code(), 0);
+  EXPECT_THAT(p.err(), HasSubstr("ulimit -n"));
+  EXPECT_EQ(p.left_after(seconds(3)), "");
 }
 
 // ---- what is left
@@ -347,6 +364,16 @@ TEST(LauncherStart, PretendedNodesShareNoMemory) {
                                               "[1] rank 1 nodes 2 0:memfd 0:self 1:none 1:none",
                                               "[2] rank 2 nodes 2 0:none 0:none 1:self 1:memfd",
                                               "[3] rank 3 nodes 2 0:none 0:none 1:memfd 1:self"));
+}
+
+// "Never" is a number that somebody will write.
+TEST(LauncherStart, VeryLongDeadlinesAreLongOrRefused) {
+  for (const char* timeout : {"9223372036", "10000000000", "9223372036854775807"}) {
+    process p(job_command(2, {"work"}), {{"CROSSWARP_TIMEOUT", timeout}});
+    ASSERT_TRUE(p.wait(limit));
+    EXPECT_TRUE(p.code() == 0 || p.err().find("CROSSWARP_TIMEOUT") != std::string::npos)
+        << timeout << ": " << p.report();
+  }
 }
 
 TEST(LauncherStart, NodesMayBeUnequal) {

@@ -41,7 +41,9 @@ struct loss {
   const char* code;
   int exit;
 };
-void PrintTo(const loss& l, std::ostream* to) { *to << l.how << " while others are in " << l.place; }
+void PrintTo(const loss& l, std::ostream* to) {
+  *to << l.how << " while others are in " << l.place;
+}
 
 class LostRank : public testing::TestWithParam<loss> {
  protected:
@@ -70,17 +72,14 @@ TEST_P(LostRank, IsNamedToAllThatWait) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Everywhere, LostRank,
-    testing::Values(loss{"kill", "barrier", "peer_lost", 137}, loss{"kill", "get", "peer_lost", 137},
-                    loss{"kill", "kernel", "peer_lost", 137},
-                    loss{"exit", "barrier", "peer_lost", 7}, loss{"exit", "get", "peer_lost", 7},
-                    loss{"exit", "kernel", "peer_lost", 7},
-                    loss{"terminate", "barrier", "peer_lost", 134},
-                    loss{"terminate", "get", "peer_lost", 134},
-                    loss{"terminate", "kernel", "peer_lost", 134},
-                    loss{"throw", "barrier", "aborted", 9}, loss{"throw", "get", "aborted", 9},
-                    loss{"throw", "kernel", "aborted", 9},
-                    loss{"std_exit", "barrier", "peer_lost", 7},
-                    loss{"std_exit", "kernel", "peer_lost", 7}));
+    testing::Values(
+        loss{"kill", "barrier", "peer_lost", 137}, loss{"kill", "get", "peer_lost", 137},
+        loss{"kill", "kernel", "peer_lost", 137}, loss{"exit", "barrier", "peer_lost", 7},
+        loss{"exit", "get", "peer_lost", 7}, loss{"exit", "kernel", "peer_lost", 7},
+        loss{"terminate", "barrier", "peer_lost", 134}, loss{"terminate", "get", "peer_lost", 134},
+        loss{"terminate", "kernel", "peer_lost", 134}, loss{"throw", "barrier", "aborted", 9},
+        loss{"throw", "get", "aborted", 9}, loss{"throw", "kernel", "aborted", 9},
+        loss{"std_exit", "barrier", "peer_lost", 7}, loss{"std_exit", "kernel", "peer_lost", 7}));
 
 // A rank that neither comes nor dies: the deadline passes, and its name is known.
 class StalledRank : public testing::TestWithParam<const char*> {};

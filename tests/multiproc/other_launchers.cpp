@@ -156,7 +156,7 @@ TEST_F(Mpirun, RankThatNeverComesEndsTheWaitOfTheOthers) {
   environment e = small;
   e["CROSSWARP_TIMEOUT"] = "3";
   process p(command({"never_come", "1"}), e);
-  ASSERT_TRUE(p.wait(seconds(25))) << p.report();
+  ASSERT_TRUE(p.wait(seconds(15))) << p.report();
   EXPECT_THAT(p.out(), HasSubstr("timeout")) << p.report();
 }
 

@@ -34,14 +34,18 @@ void write_to(int fd, const std::string& text) {
     at += static_cast<std::size_t>(n);
   }
 }
-void say(const std::string& line) { write_to(STDOUT_FILENO, line + "\n"); }
+void say(const std::string& line) {
+  write_to(STDOUT_FILENO, line + "\n");
+}
 
 /// As `crosswarp run` numbers this process.
 int launched_rank() {
   const char* r = std::getenv("CROSSWARP_RANK");
   return r == nullptr ? 0 : std::atoi(r);
 }
-int number(const arguments& a, std::size_t i) { return std::stoi(a.at(i)); }
+int number(const arguments& a, std::size_t i) {
+  return std::stoi(a.at(i));
+}
 
 /// Until somebody ends this process; not for ever, in case nobody does.
 void sleep_long() {
@@ -177,7 +181,8 @@ int work(const arguments&) {
 /// Where everybody is.
 int show_paths(const arguments&) {
   cw::world w;
-  std::string text = "rank " + std::to_string(w.rank()) + " nodes " + std::to_string(w.node_count());
+  std::string text =
+      "rank " + std::to_string(w.rank()) + " nodes " + std::to_string(w.node_count());
   for (int r = 0; r < w.size(); ++r) {
     text += " " + std::to_string(w.node_of(r)) + ":" + w.path_to(r);
   }
@@ -230,8 +235,8 @@ int lose(const arguments& a) {
                              : e.code() == cw::errc::aborted ? "aborted"
                              : e.code() == cw::errc::timeout ? "timeout"
                                                              : "other";
-    say("survivor " + std::to_string(w.rank()) + ": " + code + " peer " +
-        std::to_string(e.peer()) + " after " + std::to_string(took.count()) + " ms: " + e.what());
+    say("survivor " + std::to_string(w.rank()) + ": " + code + " peer " + std::to_string(e.peer()) +
+        " after " + std::to_string(took.count()) + " ms: " + e.what());
   }
   // As a program that gives up.
   return 9;
@@ -271,7 +276,8 @@ int connect_as_stranger() {
   const std::string address = std::getenv("CROSSWARP_BOOTSTRAP");
   sockaddr_in to{};
   to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  to.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
   const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connect(s, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) return -1;

@@ -21,7 +21,8 @@ using testing::HasSubstr;
 /// A server as the launcher has it, in this process.
 struct star {
   explicit star(int n)
-      : size(n), secret(make_secret()),
+      : size(n),
+        secret(make_secret()),
         server(std::make_shared<star_server>(listen_tcp("127.0.0.1", 0, "127.0.0.1"), n, secret,
                                              -1)) {}
   [[nodiscard]] descriptor stranger() const {
@@ -76,10 +77,9 @@ void allow_many_files() {
 
 TEST(Join, WrongSecretIsRefused) {
   const star s(2);
-  EXPECT_THAT(refusal([&] {
-                (void)join_star(s.server->address(), make_secret(), 0, 1, 2, seconds(20));
-              }),
-              HasSubstr("secret"));
+  EXPECT_THAT(
+      refusal([&] { (void)join_star(s.server->address(), make_secret(), 0, 1, 2, seconds(20)); }),
+      HasSubstr("secret"));
   expect_job_completes(s);
 }
 
@@ -121,10 +121,9 @@ TEST(Join, RankOutOfRangeIsRefused) {
 TEST(Join, AnotherSizeIsRefused) {
   const star s(2);
   for (const int size : {1, 3, 0, -1}) {
-    EXPECT_THAT(refusal([&] {
-                  (void)join_star(s.server->address(), s.secret, 0, 0, size, seconds(20));
-                }),
-                HasSubstr("this job has 2 ranks"))
+    EXPECT_THAT(
+        refusal([&] { (void)join_star(s.server->address(), s.secret, 0, 0, size, seconds(20)); }),
+        HasSubstr("this job has 2 ranks"))
         << size;
   }
   expect_job_completes(s);
@@ -141,13 +140,9 @@ TEST(Join, ProofIsGoodForOneConnectionOnly) {
   const nonce mine = make_secret();
   const descriptor first = s.stranger();
   const proof p = prove(s.secret, join_statement(challenge(first), mine, 0, 1, 2));
-  const frame overheard{join, packer()
-                                  .u32(0)
-                                  .u32(1)
-                                  .u32(2)
-                                  .raw(mine.data(), mine.size())
-                                  .raw(p.data(), p.size())
-                                  .take()};
+  const frame overheard{
+      join,
+      packer().u32(0).u32(1).u32(2).raw(mine.data(), mine.size()).raw(p.data(), p.size()).take()};
   const descriptor second = s.stranger();
   (void)challenge(second);
   send_frame(second.get(), overheard, after(seconds(20)));
@@ -158,8 +153,10 @@ TEST(Join, ProofIsGoodForOneConnectionOnly) {
 
 TEST(Join, ProcessWithAnotherSecretEndsAndSaysWhy) {
   const star s(2);
-  environment e = {{"CROSSWARP_BOOTSTRAP", s.server->address()}, {"CROSSWARP_SIZE", "2"},
-                   {"CROSSWARP_RANK", "1"}, {"CROSSWARP_HEAP", "1M"}};
+  environment e = {{"CROSSWARP_BOOTSTRAP", s.server->address()},
+                   {"CROSSWARP_SIZE", "2"},
+                   {"CROSSWARP_RANK", "1"},
+                   {"CROSSWARP_HEAP", "1M"}};
   e["CROSSWARP_SECRET"] = to_hex(make_secret());
   process wrong(rank_program({"work"}), e);
   ASSERT_TRUE(wrong.wait(seconds(20)));
@@ -208,7 +205,9 @@ struct noise {
   const char* name;
   bytes data;
 };
-void PrintTo(const noise& n, std::ostream* to) { *to << n.name; }
+void PrintTo(const noise& n, std::ostream* to) {
+  *to << n.name;
+}
 
 bytes random_bytes(std::size_t count) {
   std::mt19937_64 random(7);
@@ -232,18 +231,18 @@ TEST_P(Stranger, DoesNotDisturbTheJob) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Says, Stranger,
-    testing::Values(
-        noise{"nothing", {}}, noise{"one byte", bytes(1)}, noise{"half a header", bytes(4)},
-        noise{"garbage", random_bytes(100'000)},
-        noise{"the web", packer().raw("GET / HTTP/1.1\r\n\r\n", 18).take()},
-        noise{"half a frame", packer().u32(48).u32(join).u64(0).take()},
-        noise{"a huge length", packer().u32(~0U).u32(join).take()},
-        noise{"just too long a length", packer().u32(stranger_limit + 1).u32(join).take()},
-        noise{"an empty frame", packer().u32(0).u32(join).take()},
-        noise{"a short join", encode({join, bytes(11)})},
-        noise{"a join without proof", encode({join, bytes(12 + 16 + 16)})},
-        noise{"a member's message", encode({gather, bytes(24)})},
-        noise{"many frames", bytes(8 * 5000)}));
+    testing::Values(noise{"nothing", {}}, noise{"one byte", bytes(1)},
+                    noise{"half a header", bytes(4)}, noise{"garbage", random_bytes(100'000)},
+                    noise{"the web", packer().raw("GET / HTTP/1.1\r\n\r\n", 18).take()},
+                    noise{"half a frame", packer().u32(48).u32(join).u64(0).take()},
+                    noise{"a huge length", packer().u32(~0U).u32(join).take()},
+                    noise{"just too long a length",
+                          packer().u32(stranger_limit + 1).u32(join).take()},
+                    noise{"an empty frame", packer().u32(0).u32(join).take()},
+                    noise{"a short join", encode({join, bytes(11)})},
+                    noise{"a join without proof", encode({join, bytes(12 + 16 + 16)})},
+                    noise{"a member's message", encode({gather, bytes(24)})},
+                    noise{"many frames", bytes(8 * 5000)}));
 
 TEST(StrangerAlone, IsSentAwayWhenItStaysSilent) {
   const star s(2);
@@ -281,15 +280,11 @@ TEST(Member, ThatSendsNonsenseIsLostToTheOthers) {
   unpacker(greeting.body).raw(theirs.data(), theirs.size());
   const nonce mine = make_secret();
   const proof p = prove(s.secret, join_statement(theirs, mine, 0, 1, 2));
-  send_frame(bad.get(),
-             {join, packer()
-                        .u32(0)
-                        .u32(1)
-                        .u32(2)
-                        .raw(mine.data(), mine.size())
-                        .raw(p.data(), p.size())
-                        .take()},
-             after(seconds(20)));
+  send_frame(
+      bad.get(),
+      {join,
+       packer().u32(0).u32(1).u32(2).raw(mine.data(), mine.size()).raw(p.data(), p.size()).take()},
+      after(seconds(20)));
   ASSERT_EQ(receive_frame(bad.get(), stranger_limit, after(seconds(20))).type, welcome);
   send_frame(bad.get(), {0xdeadbeef, {}}, after(seconds(20)));
   try {

@@ -14,9 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -60,9 +58,17 @@ inline std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
+/// Of a file in /proc; what could be read when its process ended meanwhile.
 inline std::string contents(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string text;
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return text;
+  char chunk[16384];
+  for (ssize_t n = 0; (n = read(fd, chunk, sizeof(chunk))) > 0;) {
+    text.append(chunk, static_cast<std::size_t>(n));
+  }
+  close(fd);
+  return text;
 }
 
 /// Field `index` (from 0: the state) of what follows the name in /proc/PID/stat.
@@ -139,7 +145,7 @@ class process {
   }
 
   /// Waits for its end, reading what it says. False when it has not ended in time.
-  bool wait(milliseconds limit) {
+  bool wait(std::chrono::microseconds limit) {
     return pump(limit, [&] { return ended_; });
   }
   /// Waits until its output (or error output) holds `text`, `times` times.
@@ -173,8 +179,8 @@ class process {
       const std::string parent = process_impl::stat_field(entry, 1);
       std::string name = process_impl::contents(entry / "comm");
       if (!name.empty()) name.pop_back();
-      found.push_back({pid, parent.empty() ? 0 : static_cast<pid_t>(std::stol(parent)), name,
-                       rank_in(set)});
+      found.push_back(
+          {pid, parent.empty() ? 0 : static_cast<pid_t>(std::stol(parent)), name, rank_in(set)});
     }
     return found;
   }
@@ -222,9 +228,9 @@ class process {
     // Its own group: a signal to the terminal or to this test's group is not for it.
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setpgroup(&attributes, 0);
-    const int bad = posix_spawnp(&pid_, argv[0].c_str(), &actions, &attributes,
-                                 process_impl::pointers(argv).data(),
-                                 process_impl::pointers(variables).data());
+    const int bad =
+        posix_spawnp(&pid_, argv[0].c_str(), &actions, &attributes,
+                     process_impl::pointers(argv).data(), process_impl::pointers(variables).data());
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     for (int i = 0; i < 2; ++i) {
@@ -239,11 +245,14 @@ class process {
     running().insert(pid_);
   }
 
-  bool pump(milliseconds limit, const std::function<bool()>& done) {
+  bool pump(std::chrono::microseconds limit, const std::function<bool()>& done) {
     for (const auto end = process_clock::now() + limit; !done();) {
       if (process_clock::now() >= end) return false;
       pollfd p[2] = {{pipe_[0], POLLIN, 0}, {pipe_[1], POLLIN, 0}};
-      ::poll(p, 2, 5);
+      const auto left = end - process_clock::now();
+      const auto nap = std::min<process_clock::duration>(left, milliseconds(2));
+      const timespec pause{0, std::max<long>(0, std::chrono::nanoseconds(nap).count())};
+      ::ppoll(p, 2, &pause, nullptr);
       read_pipes();
       if (ended_ || waitpid(pid_, &status_, WNOHANG) != pid_) continue;
       ended_ = true;

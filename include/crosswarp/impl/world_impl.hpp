@@ -23,14 +23,21 @@ std::vector<T> world::allgather(const T& mine) {
 }
 
 namespace world_impl {
-/// This rank's heap, as the host names it.
-[[nodiscard]] std::byte* heap_base(const state& s) noexcept;
+/// Where a rank's heap is mapped here, as the host names it; null when it is not.
+[[nodiscard]] std::byte* heap_base(const state& s, int pe);
 }  // namespace world_impl
 
 template <class T>
   requires std::is_trivially_copyable_v<T>
 T* symmetric_buffer<T>::data() const noexcept {
-  return reinterpret_cast<T*>(world_impl::heap_base(block_.owner()) + block_.offset());
+  return data(world_impl::rank_of(block_.owner()));
+}
+
+template <class T>
+  requires std::is_trivially_copyable_v<T>
+T* symmetric_buffer<T>::data(int pe) const {
+  std::byte* const base = world_impl::heap_base(block_.owner(), pe);
+  return base == nullptr ? nullptr : reinterpret_cast<T*>(base + block_.offset());
 }
 
 template <class T>

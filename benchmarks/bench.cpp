@@ -1,0 +1,118 @@
+#include "bench.hpp"
+
+#include <fmt/core.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace crosswarp::bench {
+
+using nlohmann::json;
+
+namespace {
+
+template <class T>
+json or_null(const std::optional<T>& v) {
+  return v ? json(*v) : json(nullptr);
+}
+
+template <class T>
+std::optional<T> get(const json& j, const char* key) {
+  if (!j.contains(key) || j.at(key).is_null()) return std::nullopt;
+  return j.at(key).get<T>();
+}
+
+/// Smaller is better for times, larger for rates; a ratio is always this row over the other.
+std::optional<double> ratio(double mine, const std::optional<double>& other) {
+  if (!other || *other == 0) return std::nullopt;
+  return mine / *other;
+}
+
+}  // namespace
+
+void to_json(json& j, const row& r) {
+  j = {{"bench", r.bench},
+       {"case", r.what},
+       {"ranks", r.ranks},
+       {"device", r.device},
+       {"path", r.path.empty() ? json(nullptr) : json(r.path)},
+       {"bytes", or_null(r.bytes)},
+       {"median", r.median},
+       {"p10", r.p10},
+       {"p90", r.p90},
+       {"unit", r.unit},
+       {"limit", or_null(r.limit)},
+       {"ratio_to_limit", or_null(ratio(r.median, r.limit))},
+       {"peer", or_null(r.peer)},
+       {"peer_median", or_null(r.peer_median)},
+       {"ratio_to_peer", or_null(ratio(r.median, r.peer_median))}};
+}
+
+void from_json(const json& j, row& r) {
+  r.bench = j.at("bench").get<std::string>();
+  r.what = j.at("case").get<std::string>();
+  r.ranks = j.at("ranks").get<int>();
+  r.device = j.at("device").get<std::string>();
+  r.path = get<std::string>(j, "path").value_or("");
+  r.bytes = get<std::size_t>(j, "bytes");
+  r.median = j.at("median").get<double>();
+  r.p10 = j.at("p10").get<double>();
+  r.p90 = j.at("p90").get<double>();
+  r.unit = j.at("unit").get<std::string>();
+  r.limit = get<double>(j, "limit");
+  r.peer = get<std::string>(j, "peer");
+  r.peer_median = get<double>(j, "peer_median");
+}
+
+double samples::quantile(double q) const {
+  if (values_.empty()) return 0;
+  std::vector<double> sorted = values_;
+  std::sort(sorted.begin(), sorted.end());
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<std::size_t>(std::floor(at));
+  const auto high = static_cast<std::size_t>(std::ceil(at));
+  return sorted[low] + (sorted[high] - sorted[low]) * (at - std::floor(at));
+}
+
+void samples::fill(row& r) const {
+  r.median = median();
+  r.p10 = quantile(0.1);
+  r.p90 = quantile(0.9);
+}
+
+json report(const std::vector<row>& rows) {
+  utsname u{};
+  uname(&u);
+  json found = json::array();
+  for (const device_info& d : devices()) {
+    found.push_back({{"name", d.device.name()},
+                     {"description", d.description},
+                     {"multiprocessors", d.multiprocessors},
+                     {"memory_bytes", d.memory_bytes}});
+  }
+  return {{"machine", {{"kernel", u.release}, {"architecture", u.machine}, {"devices", found}}},
+          {"commit", CROSSWARP_COMMIT},
+          {"rows", rows}};
+}
+
+std::string table(const std::vector<row>& rows) {
+  std::string out = fmt::format("{:<52} {:>5} {:<8} {:<13} {:>9} {:>10} {:>10} {:>10} {:<5} {:>9} {:>7} {}\n",
+                                "case", "ranks", "device", "path", "bytes", "median", "p10", "p90",
+                                "unit", "limit", "ratio", "peer");
+  for (const row& r : rows) {
+    const auto relation = ratio(r.median, r.limit);
+    const auto beside = ratio(r.median, r.peer_median);
+    out += fmt::format("{:<52} {:>5} {:<8} {:<13} {:>9} {:>10.4g} {:>10.4g} {:>10.4g} {:<5} {:>9} {:>7} {}\n",
+                       r.bench + ": " + r.what, r.ranks, r.device, r.path,
+                       r.bytes ? std::to_string(*r.bytes) : "", r.median, r.p10, r.p90, r.unit,
+                       r.limit ? fmt::format("{:.4g}", *r.limit) : "",
+                       relation ? fmt::format("{:.2f}x", *relation) : "",
+                       r.peer ? fmt::format("{}: {:.4g} ({:.2f}x)", *r.peer, r.peer_median.value_or(0),
+                                            beside.value_or(0))
+                              : "");
+  }
+  return out;
+}
+
+}  // namespace crosswarp::bench

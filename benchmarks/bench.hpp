@@ -1,0 +1,75 @@
+// What every benchmark reports, and how it is shown.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "crosswarp/world.hpp"
+
+namespace crosswarp::bench {
+
+/// One measurement. `limit` is the physical bound that `what` names (a bare flag, a plain copy),
+/// `peer` another library, each measured in the same run.
+struct row {
+  std::string bench;  ///< "memory"
+  std::string what;   ///< "signal, one way (limit: bare flag)"
+  int ranks = 1;
+  std::string device;
+  std::string path;
+  std::optional<std::size_t> bytes;
+  double median = 0;
+  double p10 = 0;
+  double p90 = 0;
+  std::string unit;
+  std::optional<double> limit;
+  std::optional<std::string> peer;
+  std::optional<double> peer_median;
+};
+
+void to_json(nlohmann::json& j, const row& r);
+void from_json(const nlohmann::json& j, row& r);
+
+/// Samples of one quantity.
+class samples {
+ public:
+  void add(double v) { values_.push_back(v); }
+  [[nodiscard]] double quantile(double q) const;
+  [[nodiscard]] double median() const { return quantile(0.5); }
+  /// Puts median, p10 and p90 into `r`.
+  void fill(row& r) const;
+
+ private:
+  std::vector<double> values_;
+};
+
+/// What to measure and where.
+struct setup {
+  device_ref device = device_ref::cpu();
+  int ranks = 2;
+  bool processes = false;  ///< ranks as processes rather than threads
+  bool quick = false;      ///< fewer samples, for the tour and for tests
+};
+
+/// A benchmark that runs on all ranks of a world; rank 0 returns the rows.
+using rank_benchmark = std::function<std::vector<row>(world&, const setup&)>;
+/// By name: "signal", "barrier", "put".
+rank_benchmark find_rank_benchmark(const std::string& name);
+
+/// All rows of `crosswarp bench exec`, `crosswarp bench memory`.
+/// `run_ranks(name)` runs a rank benchmark on the setup's ranks and returns rank 0's rows.
+using rank_runner = std::function<std::vector<row>(const std::string& name, const setup&)>;
+std::vector<row> bench_exec(const setup& s, const rank_runner& run_ranks);
+std::vector<row> bench_memory(const setup& s, const rank_runner& run_ranks);
+
+// ---- showing
+
+/// `{machine, commit, rows}`.
+nlohmann::json report(const std::vector<row>& rows);
+std::string table(const std::vector<row>& rows);
+/// Latencies as bars with their limits, bandwidths as curves over the size; a whole SVG document.
+std::string plot(const std::vector<row>& rows);
+
+}  // namespace crosswarp::bench

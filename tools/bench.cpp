@@ -1,0 +1,166 @@
+// crosswarp bench: runs benchmarks on ranks that are threads or processes.
+#include "benchmarks/bench.hpp"
+
+#include <fmt/core.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "commands.hpp"
+
+namespace crosswarp::tool {
+namespace {
+
+using bench::row;
+using bench::setup;
+
+std::vector<row> on_threads(const std::string& name, const setup& s) {
+  const auto benchmark = bench::find_rank_benchmark(name);
+  world_options o = world_options::from_environment();
+  o.device = s.device;
+  o.heap_bytes = s.device.kind() == device_kind::cuda ? 1100U << 20U : 80U << 20U;
+  std::vector<row> rows;
+  run_local(s.ranks, o, [&](world& w) {
+    auto mine = benchmark(w, s);
+    if (w.rank() == 0) rows = std::move(mine);
+  });
+  return rows;
+}
+
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+/// A file that only this user can read, gone with this object.
+class scratch_file {
+ public:
+  scratch_file() : path_((std::filesystem::temp_directory_path() / "crosswarp-XXXXXX").string()) {
+    const int fd = mkstemp(path_.data());
+    if (fd < 0) throw error::from_errno(errno, "mkstemp", path_);
+    close(fd);
+  }
+  ~scratch_file() { std::filesystem::remove(path_); }
+  scratch_file(const scratch_file&) = delete;
+  scratch_file& operator=(const scratch_file&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Runs this very program as `crosswarp run` of itself. A process of its own: a launcher must own
+/// all its threads' signals, and this process has run kernels.
+void run_ranks_of_self(const std::vector<std::string>& options,
+                       const std::vector<std::string>& rank_arguments) {
+  std::vector<std::string> words = {own_path(), "run"};
+  words.insert(words.end(), options.begin(), options.end());
+  words.insert(words.end(), {own_path(), "bench-rank"});
+  words.insert(words.end(), rank_arguments.begin(), rank_arguments.end());
+  std::vector<char*> argv;
+  for (std::string& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
+  pid_t pid = -1;
+  if (const int bad = posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ)) {
+    throw error::from_errno(bad, "posix_spawn", words[0]);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (status != 0) {
+    throw error(errc::system, "bench " + rank_arguments.front(), "its ranks failed");
+  }
+}
+
+std::vector<row> on_processes(const std::string& name, const setup& s) {
+  const scratch_file answers;
+  std::vector<std::string> arguments = {name, answers.path()};
+  if (s.quick) arguments.emplace_back("--quick");
+  run_ranks_of_self({"-n", std::to_string(s.ranks), "--device", s.device.name(), "--heap",
+                     s.device.kind() == device_kind::cuda ? "1100M" : "80M", "--no-prefix"},
+                    arguments);
+  return nlohmann::json::parse(std::ifstream(answers.path())).get<std::vector<row>>();
+}
+
+/// From the start of the launcher to its end, with a barrier in between.
+row start_row(int ranks) {
+  bench::samples took;
+  for (int i = 0; i < (ranks > 16 ? 3 : 7); ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    run_ranks_of_self({"-n", std::to_string(ranks), "--device", "cpu", "--heap", "1M"}, {"nothing"});
+    const std::chrono::duration<double, std::milli> t = std::chrono::steady_clock::now() - begin;
+    took.add(t.count());
+  }
+  row r;
+  r.bench = "exec";
+  r.what = "start, barrier and end of a job";
+  r.ranks = ranks;
+  r.device = "cpu";
+  r.path = "memfd";
+  r.unit = "ms";
+  took.fill(r);
+  return r;
+}
+
+}  // namespace
+
+int bench_rank(const std::string& name, const std::string& answers, bool quick) {
+  world w;
+  if (name == "nothing") {
+    w.barrier();
+    return 0;
+  }
+  setup s;
+  s.device = w.options().device;
+  s.ranks = w.size();
+  s.processes = true;
+  s.quick = quick;
+  const auto rows = bench::find_rank_benchmark(name)(w, s);
+  if (w.rank() == 0) std::ofstream(answers) << nlohmann::json(rows);
+  return 0;
+}
+
+std::vector<row> run_benchmarks(const std::vector<std::string>& names, const setup& s) {
+  const auto run_ranks = [](const std::string& name, const setup& these) {
+    return these.processes ? on_processes(name, these) : on_threads(name, these);
+  };
+  std::vector<row> rows;
+  const auto add = [&](std::vector<row> more) {
+    rows.insert(rows.end(), more.begin(), more.end());
+  };
+  for (const std::string& name : names) {
+    if (name == "exec") {
+      add(bench::bench_exec(s, run_ranks));
+      if (s.device.kind() == device_kind::cpu && !s.quick) {
+        for (const int n : {1, 2, 4, 8, 16, 32, 64}) add({start_row(n)});
+      }
+    } else if (name == "memory") {
+      add(bench::bench_memory(s, run_ranks));
+    } else {
+      throw error(errc::invalid_argument, "bench", "'" + name + "' is neither exec nor memory");
+    }
+  }
+  return rows;
+}
+
+int bench(const bench_options& o) {
+  setup s;
+  s.device = device_ref::parse(o.device);
+  s.processes = o.processes.value_or(s.device.kind() == device_kind::cpu);
+  s.quick = o.quick;
+  const auto rows = run_benchmarks(o.names, s);
+  if (!o.plot.empty()) {
+    std::ofstream file(o.plot);
+    file << bench::plot(rows);
+    if (!file.flush()) throw error(errc::system, "--plot", "cannot write " + o.plot);
+  }
+  if (o.json) {
+    fmt::print("{}\n", bench::report(rows).dump(2));
+  } else {
+    fmt::print("{}", bench::table(rows));
+  }
+  return 0;
+}
+
+}  // namespace crosswarp::tool
