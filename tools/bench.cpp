@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "commands.hpp"
+#include "run_benchmarks.hpp"
 
 namespace crosswarp::tool {
 namespace {
@@ -147,7 +148,7 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
 int bench(const bench_options& o) {
   setup s;
   s.device = device_ref::parse(o.device);
-  s.processes = o.processes.value_or(s.device.kind() == device_kind::cpu);
+  s.processes = o.processes || (!o.threads && s.device.kind() == device_kind::cpu);
   s.quick = o.quick;
   const auto rows = run_benchmarks(o.names, s);
   if (!o.plot.empty()) {

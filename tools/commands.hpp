@@ -27,12 +27,21 @@ int info(const info_options& o);
 struct bench_options {
   std::vector<std::string> names;  ///< exec, memory
   std::string device = "cpu";
-  std::optional<bool> processes;   ///< ranks as processes; none: on the CPU yes, on a GPU no
+  bool processes = false;          ///< what ranks are; neither: processes on the CPU,
+  bool threads = false;            ///< threads on a GPU
   bool quick = false;
   bool json = false;
   std::string plot;
 };
 int bench(const bench_options& o);
+
+struct tour_options {
+  std::string device = "auto";
+  std::string report = "crosswarp-tour.html";
+};
+/// Returns 0 when every scene was verified.
+int tour(const tour_options& o);
+
 /// One rank of a benchmark; started by bench().
 int bench_rank(const std::string& name, const std::string& answers, bool quick);
 

@@ -32,10 +32,17 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
   CLI::App* bench = app.add_subcommand("bench", "Measure: exec, memory");
   bench->add_option("names", o.names, "Which benchmarks")->required();
   bench->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
-  bench->add_flag("--processes,!--threads", o.processes, "What ranks are; by default processes on the CPU, threads on a GPU");
+  bench->add_flag("--processes", o.processes, "Ranks are processes (the default on the CPU)");
+  bench->add_flag("--threads", o.threads, "Ranks are threads (the default on a GPU)");
   bench->add_flag("--quick", o.quick, "Fewer samples");
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");
+}
+
+void add_tour(CLI::App& app, tool::tour_options& o) {
+  CLI::App* tour = app.add_subcommand("tour", "Show every module at work, verified and measured");
+  tour->add_option("--device", o.device, "cpu, cuda, cuda:N, or auto: the CPU, and a GPU if there is one");
+  tour->add_option("--report", o.report, "The page to write");
 }
 
 struct bench_rank_options {
@@ -64,6 +71,8 @@ int main(int argc, char** argv) {
   tool::bench_options bench;
   bench_rank_options rank;
   add_bench(app, bench);
+  tool::tour_options tour;
+  add_tour(app, tour);
   add_bench_rank(app, rank);
   CLI11_PARSE(app, argc, argv);
   try {
@@ -73,6 +82,7 @@ int main(int argc, char** argv) {
       return tool::run(run);
     }
     if (app.got_subcommand("info")) return tool::info(info);
+    if (app.got_subcommand("tour")) return tool::tour(tour);
     if (app.got_subcommand("bench")) return tool::bench(bench);
     if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank.name, rank.answers, rank.quick);
   } catch (const crosswarp::error& e) {

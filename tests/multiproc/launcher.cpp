@@ -7,7 +7,6 @@
 namespace {
 
 using testing::AnyOf;
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;

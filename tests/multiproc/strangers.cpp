@@ -15,7 +15,6 @@ using namespace cw::world_impl;
 
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 /// A server as the launcher has it, in this process.
