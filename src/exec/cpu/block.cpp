@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "executor.hpp"
+#if CROSSWARP_HAVE_FIBERS
+#include "fiber.hpp"
+#endif
 
 namespace crosswarp::exec::cpu {
 
@@ -33,10 +36,17 @@ bool team_barrier::arrive_and_wait(bool vote) noexcept {
 }
 
 void team_barrier::await_generation_after(std::uint32_t generation) noexcept {
+  const running_thread& here = running();
   for (std::uint32_t spin = 1;; ++spin) {
     const std::uint64_t now = state_.load(std::memory_order_acquire);
     if (unpack(now).generation != generation) return;
-    if (running().decides == nullptr && spin > 100) {
+#if CROSSWARP_HAVE_FIBERS
+    if (here.now != nullptr) {
+      here.now->yield();
+      continue;
+    }
+#endif
+    if (here.decides == nullptr && spin > 100) {
       state_.wait(now, std::memory_order_acquire);  // an OS thread sleeps; see tell_waiters()
     } else {
       relax(spin);

@@ -47,8 +47,7 @@ std::uint64_t real_now_ns() noexcept {
 bool relax_thread(std::uint32_t spin) noexcept {
   constexpr std::uint32_t eager = 1000;
   constexpr std::uint32_t patient = 20'000;
-  const bool crowded = announced_load.load(std::memory_order_relaxed) > cores();
-  if (spin < eager && !crowded) {
+  if (spin < eager && !crowded()) {
     pause();
     return spin % 64 == 0;
   }
@@ -71,6 +70,8 @@ running_thread& running() noexcept {
 void announce_load(int threads) noexcept {
   announced_load.fetch_add(threads, std::memory_order_relaxed);
 }
+
+bool crowded() noexcept { return announced_load.load(std::memory_order_relaxed) > cores(); }
 
 bool relax(std::uint32_t spin) noexcept {
   if (scheduler* s = running().decides) return s->on_wait(spin);
@@ -163,13 +164,15 @@ class round_robin final : public scheduler {
   }
 
   void run() {
-    running().decides = this;
+    running_thread& here = running();
+    here.decides = this;
     std::uint32_t idle = 0;  // fibers in a row that only went on waiting
     while (!fibers_.empty()) {
       moved_ = false;
       const std::size_t before = fibers_.size();
       for (const auto& f : fibers_) {
         current_ = f.get();
+        here.now = &f->body;
         f->body.resume();
       }
       std::erase_if(fibers_, [](const auto& f) { return f->body.done(); });

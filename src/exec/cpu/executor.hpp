@@ -32,6 +32,10 @@ void note_progress() noexcept;
 /// Says how many kernel threads of this job want a core here, so that waits know whether spinning
 /// hurts. Counts add up; a negative number takes back.
 void announce_load(int threads) noexcept;
+/// More of them than cores: who spins takes a core from the one it waits for.
+bool crowded() noexcept;
+
+class fiber;
 
 /// What decides who runs next on this OS thread while it runs fibers.
 class scheduler {
@@ -50,7 +54,8 @@ class scheduler {
 /// What runs on this OS thread at this moment: fibers, one kernel thread, or no kernel.
 struct running_thread {
   scheduler* decides = nullptr;
-  identity who;  ///< when there are no fibers
+  fiber* now = nullptr;  ///< the fiber that runs, when it may yield without asking `decides`
+  identity who;          ///< when there are no fibers
 };
 running_thread& running() noexcept;
 

@@ -24,18 +24,28 @@ class fiber {
   fiber& operator=(const fiber&) = delete;
 
   /// Runs the fiber until it yields or ends. Not from inside a fiber.
-  void resume();
+  void resume() { enter(); }
   /// Back to the one who called resume(). From inside this fiber only.
-  void yield();
+  void yield() { leave(false); }
   [[nodiscard]] bool done() const noexcept { return done_; }
 
   static constexpr std::size_t stack_bytes = 256 * 1024;
 
  private:
   static void trampoline(boost::context::detail::transfer_t from);
-  /// The switch itself, with the sanitizers told; `last`: this side never comes back.
+  // The switch itself, with the sanitizers told; `last`: this side never comes back.
+  // Without sanitizers it is inline: after a switch every return is mispredicted, so each frame
+  // less between a kernel's wait and the switch is a dozen nanoseconds less.
+#if CW_ASAN || CW_TSAN
   void enter();
   void leave(bool last);
+#else
+  void enter() { inside_ = boost::context::detail::jump_fcontext(inside_, this).fctx; }
+  void leave(bool last) {
+    done_ = last;
+    outside_ = boost::context::detail::jump_fcontext(outside_, nullptr).fctx;
+  }
+#endif
 
   void* stack_;  // with a guard page at its low end
   boost::context::detail::fcontext_t inside_ = nullptr;

@@ -86,6 +86,7 @@ class cpu_stream final : public stream_backend {
   cpu_stream& operator=(const cpu_stream&) = delete;
 
   void sync() override {
+    spin_while([&] { return outstanding_.load(std::memory_order_acquire) != 0; });
     std::unique_lock lock(mutex_);
     idle_.wait(lock, [&] { return tasks_.empty() && !busy_; });
     if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -108,13 +109,27 @@ class cpu_stream final : public stream_backend {
 
  private:
   void submit(std::function<void()> task) {
+    outstanding_.fetch_add(1, std::memory_order_relaxed);
     const std::scoped_lock lock(mutex_);
     tasks_.push_back(std::move(task));
     wake_.notify_one();
   }
+
+  /// To sleep and to be woken costs far more than a short kernel; so both sides first spin for a
+  /// moment, unless others want the core.
+  template <class Condition>
+  static void spin_while(Condition&& still) {
+    for (std::uint32_t spin = 1; spin < 1000 && still() && !crowded(); ++spin) relax(spin);
+  }
+
   void serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
+      if (tasks_.empty() && !stopping_) {
+        lock.unlock();
+        spin_while([&] { return outstanding_.load(std::memory_order_acquire) == 0; });
+        lock.lock();
+      }
       wake_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
       const auto task = std::move(tasks_.front());
@@ -129,12 +144,14 @@ class cpu_stream final : public stream_backend {
       }
       lock.lock();
       busy_ = false;
+      outstanding_.fetch_sub(1, std::memory_order_release);
       if (failure_ == nullptr) failure_ = failed;
       idle_.notify_all();
     }
   }
 
   std::uint32_t owner_ = 0;
+  std::atomic<int> outstanding_{0};  // tasks queued or running
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
