@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "commands.hpp"
 #include "crosswarp/error.hpp"
@@ -17,9 +18,7 @@ void add_run(CLI::App& app, tool::run_options& o) {
   run->add_option("--device", o.device, "Where kernels run: cpu, cuda, cuda:N, auto");
   run->add_option("--heap", o.heap, "Symmetric heap on each rank, e.g. 256M");
   run->add_flag("!--no-prefix", o.prefix, "Do not put [rank] before each line of output");
-  run->add_option("command", o.command, "The program and its arguments")->required();
-  run->positionals_at_end();
-  run->prefix_command();
+  run->add_option("command", "The program and its arguments")->required();  // see split_command()
 }
 
 void add_info(CLI::App& app, tool::info_options& o) {
@@ -58,6 +57,25 @@ void add_bench_rank(CLI::App& app, bench_rank_options& o) {
   rank->add_flag("--quick", o.quick);
 }
 
+/// `run OPTIONS [--] PROGRAM ARGUMENTS`: what comes from the program on is the program's, whatever it
+/// looks like. Takes it off `words` and returns it; leaves one word for the parser to see.
+std::vector<std::string> split_command(std::vector<std::string>& words) {
+  if (words.empty() || words.front() != "run") return {};
+  constexpr std::string_view with_value[] = {"-n", "--ranks", "--nodes", "--device", "--heap"};
+  std::size_t i = 1;
+  while (i < words.size() && words[i].starts_with("-") && words[i] != "--") {
+    const bool takes = std::find(std::begin(with_value), std::end(with_value), words[i]) !=
+                       std::end(with_value);
+    i += takes ? 2 : 1;
+  }
+  if (i >= words.size()) return {};
+  const auto program = words.begin() + static_cast<std::ptrdiff_t>(i + (words[i] == "--" ? 1 : 0));
+  std::vector<std::string> command(program, words.end());
+  words.resize(i);
+  if (!command.empty()) words.emplace_back("program");
+  return command;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -74,13 +92,16 @@ int main(int argc, char** argv) {
   tool::tour_options tour;
   add_tour(app, tour);
   add_bench_rank(app, rank);
-  CLI11_PARSE(app, argc, argv);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  run.command = split_command(words);
+  std::reverse(words.begin(), words.end());  // as the parser wants them
   try {
-    if (app.got_subcommand("run")) {
-      const auto rest = app.get_subcommand("run")->remaining();
-      run.command.insert(run.command.end(), rest.begin(), rest.end());
-      return tool::run(run);
-    }
+    app.parse(words);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e);
+  }
+  try {
+    if (app.got_subcommand("run")) return tool::run(run);
     if (app.got_subcommand("info")) return tool::info(info);
     if (app.got_subcommand("tour")) return tool::tour(tour);
     if (app.got_subcommand("bench")) return tool::bench(bench);

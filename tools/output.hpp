@@ -15,11 +15,19 @@ class line_writer {
   /// What has no end yet.
   void finish();
 
+  /// While the reader of our output is slow, writing waits; it stops waiting when `fd` is readable,
+  /// so that signals are served, and goes on later.
+  static void interrupt_by(int fd);
+  /// From now on what cannot be written at once is lost: the job is being ended.
+  static void give_up_when_blocked();
+
  private:
   void put(std::string_view line);
+  void send(std::string_view bytes);
   int fd_;
   std::string prefix_;
   std::string partial_;
+  std::string unwritten_;
 };
 
 }  // namespace crosswarp::tool

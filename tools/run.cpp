@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,9 +78,11 @@ class launcher {
         server_(world_impl::listen_tcp("127.0.0.1", 0, "127.0.0.1"), o.ranks, secret_, -1) {}
 
   int run() {
+    line_writer::interrupt_by(signals_.get());
     children_.reserve(static_cast<std::size_t>(options_.ranks));
     for (int r = 0; r < options_.ranks && code_ == 0; ++r) start(r);
     while (alive() > 0) turn();
+    settle_blame();
     clean_up();
     return code_;
   }
@@ -192,6 +195,7 @@ class launcher {
       }
       if (watch[0].revents != 0) take_signals();
     }
+    settle_blame();
     escalate();
   }
 
@@ -213,6 +217,7 @@ class launcher {
       kill_all(impatient ? SIGKILL : number);
       // Ranks that do not end on a signal to end are dealt with like those of a failed job.
       const bool ends = number != SIGUSR1 && number != SIGUSR2;
+      if (ends) line_writer::give_up_when_blocked();
       if (ends && !first_failure_) {
         first_failure_ = clock::now();
         signalled_ = number;
@@ -228,13 +233,30 @@ class launcher {
       c.running = false;
       server_.rank_gone(c.rank, describe_end(status));
       if (status == 0) continue;
-      if (code_ == 0) {
-        code_ = exit_code(status);
-        fmt::print(stderr, "crosswarp: rank {} {}\n", c.rank, describe_end(status));
-      }
+      failures_.push_back({c.rank, status});
       if (!first_failure_) first_failure_ = clock::now();
     }
-    if (alive() == 0 && code_ == 0 && signalled_ != 0) code_ = 128 + signalled_;
+    settle_blame();
+  }
+
+  /// Says which rank failed first. When one dies, the others notice and may end before it can be
+  /// waited for; the bootstrap knows whose connection ended first.
+  void settle_blame() {
+    if (code_ != 0) return;
+    if (failures_.empty()) {
+      if (alive() == 0 && signalled_ != 0) code_ = 128 + signalled_;
+      return;
+    }
+    const int culprit = server_.first_culprit();
+    const auto of_culprit = std::find_if(failures_.begin(), failures_.end(),
+                                         [&](const failure& f) { return f.rank == culprit; });
+    const bool may_come = culprit >= 0 && of_culprit == failures_.end() &&
+                          children_[static_cast<std::size_t>(culprit)].running &&
+                          clock::now() < *first_failure_ + time_to_notice;
+    if (may_come) return;
+    const failure& f = of_culprit != failures_.end() ? *of_culprit : failures_.front();
+    code_ = exit_code(f.status);
+    fmt::print(stderr, "crosswarp: rank {} {}\n", f.rank, describe_end(f.status));
   }
 
   // ---- ending
@@ -288,7 +310,12 @@ class launcher {
   guard guard_;  // before any thread exists
   descriptor signals_;
   world_impl::star_server server_;
+  struct failure {
+    int rank;
+    int status;
+  };
   std::vector<child> children_;
+  std::vector<failure> failures_;  // in the order they were seen
   int code_ = 0;
   int signalled_ = 0;
   int interrupts_ = 0;
@@ -296,10 +323,19 @@ class launcher {
   std::optional<clock::time_point> first_failure_;
 };
 
+/// Pipes for every rank and connections of strangers: as many descriptors as the system allows.
+void raise_descriptor_limit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
 }  // namespace
 
 int run(const run_options& o) {
   check_options(o);
+  raise_descriptor_limit();
   return launcher(o).run();
 }
 

@@ -50,7 +50,7 @@ std::size_t parse_bytes(std::string_view text, std::string_view what) {
   unsigned shift = 0;
   if (!unit.empty()) {
     constexpr std::string_view units = "KMGT";
-    const std::size_t at = units.find(static_cast<char>(std::toupper(unit.front())));
+    const std::size_t at = units.find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit.front()))));
     shift = at == std::string_view::npos ? 99 : 10 * (static_cast<unsigned>(at) + 1);
     unit.remove_prefix(1);
   }

@@ -48,7 +48,7 @@ std::shared_ptr<bootstrap> join_pmix(nanoseconds timeout) {
   pmix_exchange pmix;
   const std::string key = "crosswarp.bootstrap." + std::to_string(world);
   if (pmix.rank() != 0) {
-    const std::string where = pmix.receive(key);
+    const std::string where = pmix.receive(key, timeout);
     const std::size_t space = where.find(' ');
     return join_star(where.substr(0, space), secret_from_hex(where.substr(space + 1)), 0,
                      pmix.rank(), pmix.size(), timeout);
@@ -59,7 +59,7 @@ std::shared_ptr<bootstrap> join_pmix(nanoseconds timeout) {
       one_machine ? listen_tcp("127.0.0.1", 0, "127.0.0.1")
                   : listen_tcp("0.0.0.0", 0, advertised_host()),
       pmix.size(), secret, 0);
-  pmix.publish(key, server->address() + " " + to_hex(secret));
+  pmix.publish(key, server->address() + " " + to_hex(secret), timeout);
   return join_star(server->address(), secret, 0, 0, pmix.size(), timeout, server);
 }
 

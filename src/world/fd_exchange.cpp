@@ -80,10 +80,22 @@ std::vector<descriptor> collect_and_deal(bootstrap& boot, listener& where, std::
   return all;
 }
 
+/// The collector may have died before it was called: then the bootstrap knows.
+descriptor connect_while_alive(bootstrap& boot, const std::string& address, time_point deadline) {
+  for (;;) {
+    boot.check("descriptor exchange");
+    try {
+      return connect_to(address, std::min(deadline, after(std::chrono::milliseconds(100))));
+    } catch (const error& e) {
+      if (e.code() != errc::timeout || std::chrono::steady_clock::now() >= deadline) throw;
+    }
+  }
+}
+
 std::vector<descriptor> call_collector(bootstrap& boot, const std::string& address,
                                        std::size_t position, std::size_t count, int fd,
                                        time_point deadline) {
-  const descriptor socket = connect_to(address, deadline);
+  const descriptor socket = connect_while_alive(boot, address, deadline);
   if (!same_user(socket.get())) {
     throw error(errc::refused, "descriptor exchange", "another user answers at " + address);
   }
@@ -121,7 +133,12 @@ std::vector<descriptor> allgather_descriptors(bootstrap& boot, std::span<const i
   const auto addresses = boot.allgather(packer().text(where.address).take(), timeout);
   if (position == 0) return collect_and_deal(boot, where, locals.size(), fd, deadline);
   unpacker u(addresses[static_cast<std::size_t>(locals[0])]);
-  return call_collector(boot, u.text(), position, locals.size(), fd, deadline);
+  try {
+    return call_collector(boot, u.text(), position, locals.size(), fd, deadline);
+  } catch (const error& e) {
+    if (e.code() != errc::peer_lost) throw;
+    throw error(errc::peer_lost, "descriptor exchange", "the connection to it was closed", locals[0]);
+  }
 }
 
 }  // namespace crosswarp::world_impl

@@ -7,6 +7,8 @@
 #include <pmix.h>
 
 #include <cstring>
+#include <future>
+#include <memory>
 #endif
 
 namespace crosswarp::world_impl {
@@ -55,30 +57,50 @@ pmix_exchange::~pmix_exchange() { PMIx_Finalize(nullptr, 0); }
 
 namespace {
 
-void fence() {
+void fence(nanoseconds timeout) {
   const pmix_proc_t job = in_job(PMIX_RANK_WILDCARD);
   pmix_info_t collect;
   const bool yes = true;
   PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
-  const pmix_status_t code = PMIx_Fence(&job, 1, &collect, 1);
+  // Not every server keeps a deadline of its own, so the waiting is done here. The state outlives
+  // this call: a fence that is given up may still end later.
+  const auto ended = std::make_shared<std::promise<pmix_status_t>>();
+  auto* const token = new std::shared_ptr<std::promise<pmix_status_t>>(ended);
+  const pmix_status_t begun = PMIx_Fence_nb(
+      &job, 1, &collect, 1,
+      [](pmix_status_t code, void* data) {
+        const std::unique_ptr<std::shared_ptr<std::promise<pmix_status_t>>> mine(
+            static_cast<std::shared_ptr<std::promise<pmix_status_t>>*>(data));
+        (*mine)->set_value(code);
+      },
+      token);
   PMIX_INFO_DESTRUCT(&collect);
-  check(code, "PMIx_Fence");
+  if (begun != PMIX_SUCCESS) {
+    delete token;
+    check(begun, "PMIx_Fence");
+  }
+  auto result = ended->get_future();
+  if (result.wait_for(timeout) != std::future_status::ready) {
+    throw error(errc::timeout, "world", "not all ranks of the job have come to make one");
+  }
+  check(result.get(), "PMIx_Fence");
 }
 
 }  // namespace
 
-void pmix_exchange::publish(const std::string& key, const std::string& value) {
+void pmix_exchange::publish(const std::string& key, const std::string& value,
+                            nanoseconds timeout) {
   pmix_value_t v;
   PMIX_VALUE_LOAD(&v, value.c_str(), PMIX_STRING);
   const pmix_status_t code = PMIx_Put(PMIX_GLOBAL, key.c_str(), &v);
   PMIX_VALUE_DESTRUCT(&v);
   check(code, "PMIx_Put");
   check(PMIx_Commit(), "PMIx_Commit");
-  fence();
+  fence(timeout);
 }
 
-std::string pmix_exchange::receive(const std::string& key) {
-  fence();
+std::string pmix_exchange::receive(const std::string& key, nanoseconds timeout) {
+  fence(timeout);
   const pmix_proc_t root = in_job(0);
   pmix_value_t* value = nullptr;
   check(PMIx_Get(&root, key.c_str(), nullptr, 0, &value), "PMIx_Get");
@@ -99,8 +121,11 @@ namespace {
 
 pmix_exchange::pmix_exchange() { absent(); }
 pmix_exchange::~pmix_exchange() = default;
-void pmix_exchange::publish(const std::string& /*key*/, const std::string& /*value*/) { absent(); }
-std::string pmix_exchange::receive(const std::string& /*key*/) { absent(); }
+void pmix_exchange::publish(const std::string& /*key*/, const std::string& /*value*/,
+                            nanoseconds /*timeout*/) {
+  absent();
+}
+std::string pmix_exchange::receive(const std::string& /*key*/, nanoseconds /*timeout*/) { absent(); }
 
 #endif
 

@@ -1,9 +1,12 @@
 // The little of PMIx that a job started by mpirun or srun needs: who am I, and one message.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace crosswarp::world_impl {
+
+using std::chrono::nanoseconds;
 
 /// Connected to the job's PMIx server while it lives.
 class pmix_exchange {
@@ -22,9 +25,9 @@ class pmix_exchange {
   /// Ranks on this machine.
   [[nodiscard]] int local_size() const noexcept { return local_size_; }
 
-  /// From rank 0 to all others, each once per key.
-  void publish(const std::string& key, const std::string& value);
-  std::string receive(const std::string& key);
+  /// From rank 0 to all others, each once per key. Throw error(timeout) when a rank does not come.
+  void publish(const std::string& key, const std::string& value, nanoseconds timeout);
+  std::string receive(const std::string& key, nanoseconds timeout);
 
  private:
   int rank_ = 0;

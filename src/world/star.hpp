@@ -47,6 +47,8 @@ class star_server {
   [[nodiscard]] const std::string& address() const noexcept;
   /// Rank `rank`'s process has ended; where it had not left, its worlds are broken.
   void rank_gone(int rank, const std::string& why);
+  /// The rank whose loss or abort broke a world of this job first; -1 while none has.
+  [[nodiscard]] int first_culprit() const noexcept;
 
   class impl;
 

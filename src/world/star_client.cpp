@@ -195,6 +195,9 @@ std::shared_ptr<bootstrap> join_star(const std::string& address, const secret_ke
                                      std::shared_ptr<star_server> hosted) {
   const auto deadline = after(timeout);
   descriptor socket = connect_to(address, deadline);
+  if (address.starts_with("unix:") && !same_user(socket.get())) {
+    throw error(errc::refused, "join", "another user answers at " + address);
+  }
   const auto expect = [&](std::uint32_t type) {
     try {
       frame f = receive_frame(socket.get(), stranger_limit, deadline);

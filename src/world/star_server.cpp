@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <optional>
@@ -99,6 +100,8 @@ class star_server::impl {
   impl& operator=(const impl&) = delete;
 
   [[nodiscard]] const std::string& address() const noexcept { return listener_.address; }
+
+  [[nodiscard]] int first_culprit() const noexcept { return culprit_.load(); }
 
   void rank_gone(int rank, const std::string& why) {
     {
@@ -196,11 +199,13 @@ class star_server::impl {
       descriptor s(::accept4(listener_.socket.get(), nullptr, nullptr,
                              SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!s.open()) return;  // none left, or no descriptors left: the next round tries again
+      if (listener_.address.starts_with("unix:") && !same_user(s.get())) continue;  // closes it
       const int on = 1;
       setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
       const auto strangers = static_cast<std::size_t>(std::count_if(
-          connections_.begin(), connections_.end(), [](const auto& c) { return !c->member; }));
-      if (strangers >= strangers_at_once + static_cast<std::size_t>(size_)) continue;  // closes it
+          connections_.begin(), connections_.end(),
+          [](const auto& c) { return !c->member && c->socket.open(); }));
+      if (strangers >= strangers_at_once + static_cast<std::size_t>(size_)) drop_oldest_stranger();
       auto c = std::make_unique<connection>();
       c->socket = std::move(s);
       c->accepted = std::chrono::steady_clock::now();
@@ -208,6 +213,13 @@ class star_server::impl {
       say(*c, {hello, packer().raw(c->challenge.data(), c->challenge.size()).take()});
       connections_.push_back(std::move(c));
     }
+  }
+
+  /// Connections are in the order they came.
+  void drop_oldest_stranger() {
+    const auto it = std::find_if(connections_.begin(), connections_.end(),
+                                 [](const auto& c) { return !c->member && c->socket.open(); });
+    if (it != connections_.end()) drop(**it);
   }
 
   void attend(connection& c, short events) {
@@ -355,10 +367,18 @@ class star_server::impl {
         return wreck(h, said);
       }
       case bye:
-        h.left[static_cast<std::size_t>(c.rank)] = true;
-        h.members.erase(c.rank);
-        return;
+        return on_bye(h, c);
       default: throw error(errc::refused, "bootstrap", "an unknown message");
+    }
+  }
+
+  void on_bye(hall& h, connection& c) {
+    h.left[static_cast<std::size_t>(c.rank)] = true;
+    h.members.erase(c.rank);
+    for (const auto& [number, r] : h.rounds) {
+      if (!r.slots[static_cast<std::size_t>(c.rank)]) {
+        return wreck(h, {status::peer_lost, c.rank, "it has left the world"});
+      }
     }
   }
 
@@ -436,6 +456,8 @@ class star_server::impl {
   void wreck(hall& h, const fault& f) {
     if (h.wreck) return;
     h.wreck = f;
+    int none = -1;
+    culprit_.compare_exchange_strong(none, f.rank);
     const frame news = broken_frame(f);
     for (const auto& [rank, member] : h.members) say(*member, news);
   }
@@ -449,6 +471,7 @@ class star_server::impl {
   std::map<std::uint32_t, hall> halls_;
   std::vector<std::string> gone_;  // by rank: why, empty while it lives
 
+  std::atomic<int> culprit_{-1};
   std::mutex mutex_;  // the two below
   bool stopping_ = false;
   std::vector<std::pair<int, std::string>> reports_;
@@ -461,5 +484,6 @@ star_server::star_server(listener where, int size, const secret_key& secret, int
 star_server::~star_server() = default;
 const std::string& star_server::address() const noexcept { return impl_->address(); }
 void star_server::rank_gone(int rank, const std::string& why) { impl_->rank_gone(rank, why); }
+int star_server::first_culprit() const noexcept { return impl_->first_culprit(); }
 
 }  // namespace crosswarp::world_impl

@@ -1,6 +1,7 @@
 #include "crosswarp/world.hpp"
 
 #include <exception>
+#include <limits>
 #include <thread>
 
 #include "crosswarp/options.hpp"
@@ -23,7 +24,10 @@ world_options world_options::from_environment() {
     o.heap_kind = *v == "pinned" ? memory_kind::pinned : memory_kind::device;
   }
   if (const auto v = options::read_integer("CROSSWARP_TIMEOUT")) {
-    if (*v < 1) throw error(errc::invalid_argument, "CROSSWARP_TIMEOUT", "at least 1 second");
+    constexpr long year = 365L * 24 * 3600;
+    if (*v < 1 || *v > year) {
+      throw error(errc::invalid_argument, "CROSSWARP_TIMEOUT", "from 1 second to a year of them");
+    }
     o.timeout = std::chrono::seconds(*v);
   }
   if (const auto v = options::read_integer("CROSSWARP_NODES")) o.nodes = static_cast<int>(*v);
@@ -41,6 +45,9 @@ std::size_t reserved_bytes(int ranks) {
 }
 
 std::size_t whole_heap(const world_options& o, int ranks) {
+  if (o.heap_bytes > std::numeric_limits<std::ptrdiff_t>::max() / 2) {
+    throw error(errc::out_of_memory, "symmetric heap", options::print_bytes(o.heap_bytes));
+  }
   return reserved_bytes(ranks) + o.heap_bytes;
 }
 

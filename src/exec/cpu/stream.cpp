@@ -1,4 +1,7 @@
 // Streams, events and memory of the CPU.
+#include <sched.h>
+
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -119,7 +122,10 @@ class cpu_stream final : public stream_backend {
   /// moment, unless others want the core.
   template <class Condition>
   static void spin_while(Condition&& still) {
-    for (std::uint32_t spin = 1; spin < 1000 && still() && !crowded(); ++spin) relax(spin);
+    for (std::uint32_t spin = 1; spin < 1000 && still() && !crowded(); ++spin) {
+      relax(spin);
+      if (spin % 32 == 0) sched_yield();  // the other side may sit on this very core
+    }
   }
 
   void serve() {
