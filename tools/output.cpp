@@ -5,18 +5,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 
 namespace crosswarp::tool {
 namespace {
 
 constexpr std::size_t longest_line = 64 * 1024;
 
+/// What is still to be written, by destination: all ranks share it, so that lines stay whole.
+std::map<int, std::string> pending;
 int interrupter = -1;
 bool giving_up = false;
 
-/// Writes from the front of `bytes` what can be written; the rest stays, unless nobody will ever
-/// read it.
-void write_some(int fd, std::string& bytes) {
+/// Writes from the front of what is pending what can be written; the rest stays, unless nobody
+/// will ever read it.
+void write_some(int fd) {
+  std::string& bytes = pending[fd];
   while (!bytes.empty()) {
     pollfd p[2] = {{fd, POLLOUT, 0}, {interrupter, POLLIN, 0}};
     const int ready = ::poll(p, 2, giving_up ? 0 : -1);
@@ -45,8 +49,8 @@ void line_writer::put(std::string_view line) {
 }
 
 void line_writer::send(std::string_view bytes) {
-  unwritten_ += bytes;
-  write_some(fd_, unwritten_);
+  pending[fd_] += bytes;
+  write_some(fd_);
 }
 
 void line_writer::interrupt_by(int fd) { interrupter = fd; }
@@ -66,7 +70,7 @@ void line_writer::write(std::string_view bytes) {
 void line_writer::finish() {
   if (!partial_.empty()) put(partial_);
   partial_.clear();
-  write_some(fd_, unwritten_);
+  write_some(fd_);
 }
 
 }  // namespace crosswarp::tool

@@ -27,7 +27,6 @@ class line_writer {
   int fd_;
   std::string prefix_;
   std::string partial_;
-  std::string unwritten_;
 };
 
 }  // namespace crosswarp::tool
