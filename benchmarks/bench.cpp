@@ -97,20 +97,20 @@ json report(const std::vector<row>& rows) {
 }
 
 std::string table(const std::vector<row>& rows) {
-  std::string out = fmt::format("{:<52} {:>5} {:<8} {:<13} {:>9} {:>10} {:>10} {:>10} {:<5} {:>9} {:>7} {}\n",
-                                "case", "ranks", "device", "path", "bytes", "median", "p10", "p90",
-                                "unit", "limit", "ratio", "peer");
+  std::string out = fmt::format(
+      "{:<52} {:>5} {:<8} {:<13} {:>9} {:>10} {:>10} {:>10} {:<5} {:>9} {:>7} {}\n", "case",
+      "ranks", "device", "path", "bytes", "median", "p10", "p90", "unit", "limit", "ratio", "peer");
   for (const row& r : rows) {
     const auto relation = ratio(r.median, r.limit);
     const auto beside = ratio(r.median, r.peer_median);
-    out += fmt::format("{:<52} {:>5} {:<8} {:<13} {:>9} {:>10.4g} {:>10.4g} {:>10.4g} {:<5} {:>9} {:>7} {}\n",
-                       r.bench + ": " + r.what, r.ranks, r.device, r.path,
-                       r.bytes ? std::to_string(*r.bytes) : "", r.median, r.p10, r.p90, r.unit,
-                       r.limit ? fmt::format("{:.4g}", *r.limit) : "",
-                       relation ? fmt::format("{:.2f}x", *relation) : "",
-                       r.peer ? fmt::format("{}: {:.4g} ({:.2f}x)", *r.peer, r.peer_median.value_or(0),
-                                            beside.value_or(0))
-                              : "");
+    out += fmt::format(
+        "{:<52} {:>5} {:<8} {:<13} {:>9} {:>10.4g} {:>10.4g} {:>10.4g} {:<5} {:>9} {:>7} {}\n",
+        r.bench + ": " + r.what, r.ranks, r.device, r.path, r.bytes ? std::to_string(*r.bytes) : "",
+        r.median, r.p10, r.p90, r.unit, r.limit ? fmt::format("{:.4g}", *r.limit) : "",
+        relation ? fmt::format("{:.2f}x", *relation) : "",
+        r.peer ? fmt::format("{}: {:.4g} ({:.2f}x)", *r.peer, r.peer_median.value_or(0),
+                             beside.value_or(0))
+               : "");
   }
   return out;
 }

@@ -13,9 +13,8 @@ namespace {
 std::optional<double> oshmem_barrier_us(int ranks) {
   const std::string program = CROSSWARP_OSHMEM_PEER;
   if (program.empty()) return std::nullopt;
-  const std::string command =
-      "OMPI_MCA_btl=^uct oshrun --allow-run-as-root --oversubscribe -n " + std::to_string(ranks) +
-      " " + program + " 2>/dev/null";
+  const std::string command = "OMPI_MCA_btl=^uct oshrun --allow-run-as-root --oversubscribe -n " +
+                              std::to_string(ranks) + " " + program + " 2>/dev/null";
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   if (!pipe) return std::nullopt;
   double us = 0;

@@ -14,7 +14,8 @@ constexpr int width = 860;
 constexpr int label_width = 380;
 constexpr int bar_height = 26;
 constexpr int curve_height = 300;
-constexpr const char* colours[] = {"#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#975a16"};
+constexpr const char* colours[] = {"#2b6cb0", "#c05621", "#2f855a",
+                                   "#6b46c1", "#b83280", "#975a16"};
 
 std::string escape(const std::string& text) {
   std::string out;
@@ -26,8 +27,9 @@ std::string escape(const std::string& text) {
 
 std::string text(double x, double y, const std::string& s, const char* anchor = "start",
                  int size = 12) {
-  return fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" font-size=\"{}\" text-anchor=\"{}\">{}</text>\n",
-                     x, y, size, anchor, escape(s));
+  return fmt::format(
+      "<text x=\"{:.0f}\" y=\"{:.0f}\" font-size=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y, size,
+      anchor, escape(s));
 }
 
 /// Times on a logarithmic scale; the limit is the dark tick across the bar.
@@ -35,7 +37,8 @@ std::string bars(const std::vector<row>& rows, double top, double& bottom) {
   double low = 1e300;
   double high = 0;
   for (const row& r : rows) {
-    for (const double v : {r.median, r.limit.value_or(r.median), r.peer_median.value_or(r.median)}) {
+    for (const double v :
+         {r.median, r.limit.value_or(r.median), r.peer_median.value_or(r.median)}) {
       low = std::min(low, std::max(v, 1e-6));
       high = std::max(high, v);
     }
@@ -43,29 +46,32 @@ std::string bars(const std::vector<row>& rows, double top, double& bottom) {
   low /= 2;
   high *= 1.5;
   const auto x_of = [&](double v) {
-    return label_width + (width - label_width - 90) *
-                             (std::log(std::max(v, low)) - std::log(low)) /
+    return label_width + (width - label_width - 90) * (std::log(std::max(v, low)) - std::log(low)) /
                              (std::log(high) - std::log(low));
   };
   std::string out;
   double y = top;
   for (const row& r : rows) {
-    out += text(label_width - 8, y + 16,
-                fmt::format("{} [{} x {}]", r.what, r.ranks, r.device), "end");
-    out += fmt::format("<rect x=\"{}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n",
-                       label_width, y + 4, x_of(r.median) - label_width, bar_height - 10, colours[0]);
+    out += text(label_width - 8, y + 16, fmt::format("{} [{} x {}]", r.what, r.ranks, r.device),
+                "end");
+    out +=
+        fmt::format("<rect x=\"{}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n",
+                    label_width, y + 4, x_of(r.median) - label_width, bar_height - 10, colours[0]);
     if (r.limit) {
-      out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"3\" height=\"{}\" fill=\"#1a202c\"/>\n",
-                         x_of(*r.limit) - 1.5, y + 1, bar_height - 4);
+      out += fmt::format(
+          "<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"3\" height=\"{}\" fill=\"#1a202c\"/>\n",
+          x_of(*r.limit) - 1.5, y + 1, bar_height - 4);
     }
     if (r.peer_median) {
-      out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"3\" height=\"{}\" fill=\"{}\"/>\n",
-                         x_of(*r.peer_median) - 1.5, y + 1, bar_height - 4, colours[1]);
+      out +=
+          fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"3\" height=\"{}\" fill=\"{}\"/>\n",
+                      x_of(*r.peer_median) - 1.5, y + 1, bar_height - 4, colours[1]);
     }
     out += text(x_of(r.median) + 8, y + 16, fmt::format("{:.3g} {}", r.median, r.unit));
     y += bar_height;
   }
-  out += text(label_width, y + 14, "black tick: limit, orange tick: peer; logarithmic", "start", 11);
+  out +=
+      text(label_width, y + 14, "black tick: limit, orange tick: peer; logarithmic", "start", 11);
   bottom = y + 26;
   return out;
 }
@@ -93,11 +99,12 @@ std::string curves(const std::vector<row>& rows, double top, double& bottom) {
                       (std::log(last) - std::log(first));
   };
   const auto y_of = [&](double v) {
-    return top + 20 + (curve_height - 50) * (std::log(high) - std::log(v)) /
-                          (std::log(high) - std::log(low));
+    return top + 20 +
+           (curve_height - 50) * (std::log(high) - std::log(v)) / (std::log(high) - std::log(low));
   };
   std::string out = fmt::format(
-      "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{}\" fill=\"none\" stroke=\"#a0aec0\"/>\n",
+      "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{}\" fill=\"none\" "
+      "stroke=\"#a0aec0\"/>\n",
       left, top + 20, width - left - 30, curve_height - 50);
   for (double v = std::pow(10, std::ceil(std::log10(low))); v < high; v *= 10) {
     out += text(left - 6, y_of(v) + 4, fmt::format("{:g} {}", v, rows.front().unit), "end", 11);
@@ -121,9 +128,11 @@ std::string curves(const std::vector<row>& rows, double top, double& bottom) {
       if (r->limit) bound += fmt::format("{:.1f},{:.1f} ", x, y_of(*r->limit));
     }
     const char* c = colours[colour++ % std::size(colours)];
-    out += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", path, c);
+    out += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n",
+                       path, c);
     out += fmt::format(
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-dasharray=\"5 4\"/>\n", bound, c);
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-dasharray=\"5 4\"/>\n", bound,
+        c);
     out += fmt::format("<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"14\" height=\"4\" fill=\"{}\"/>\n",
                        left + 12, legend - 4, c);
     out += text(left + 32, legend, name + " (dashed: limit)");
@@ -150,7 +159,8 @@ std::string plot(const std::vector<row>& rows) {
   if (!times.empty()) body += bars(times, y, y);
   for (const auto& [name, group] : rates) body += curves(group, y, y);
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1:.0f}\" viewBox=\"0 0 {0} "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1:.0f}\" viewBox=\"0 0 "
+      "{0} "
       "{1:.0f}\" font-family=\"sans-serif\" fill=\"#1a202c\">\n{2}</svg>\n",
       width, y + 10, body);
 }

@@ -115,7 +115,9 @@ row base_row(const world& w, const char* what) {
   return r;
 }
 
-bool on_gpu(const world& w) { return w.options().device.kind() == device_kind::cuda; }
+bool on_gpu(const world& w) {
+  return w.options().device.kind() == device_kind::cuda;
+}
 
 /// Runs a kernel that reports nanoseconds on every rank; samples rank 0's, times `scale`.
 template <class Kernel, class... Args>
@@ -193,12 +195,12 @@ std::vector<row> put_benchmark(world& w, const setup& s) {
     samples ours;
     samples plain;
     if (w.rank() == 0) {
-      const launch_shape shape = gpu ? launch_shape{.blocks = 132, .threads = 1024} : launch_shape{};
+      const launch_shape shape =
+          gpu ? launch_shape{.blocks = 132, .threads = 1024} : launch_shape{};
       const int repeat = static_cast<int>(std::clamp<std::size_t>((256U << 20U) / bytes, 4, 2000));
       for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
-        ours.add(rate(w, bytes, repeat, [&] {
-          launch(w.stream(), shape, put_bytes{}, there, from.data(), bytes);
-        }));
+        ours.add(rate(w, bytes, repeat,
+                      [&] { launch(w.stream(), shape, put_bytes{}, there, from.data(), bytes); }));
         plain.add(rate(w, bytes, repeat, [&] { w.stream().copy(there, from.data(), bytes); }));
       }
       ours.fill(r);

@@ -4,9 +4,14 @@
 # nvcc, for the CPU and for the GPU at once, else by the host compiler for the CPU alone.
 function(crosswarp_add_kernels target)
   target_sources(${target} PRIVATE ${ARGN})
-  if(CMAKE_CUDA_COMPILER)
+  # Not CMAKE_CUDA_COMPILER: that one is in the cache, also for a parent that did not enable CUDA.
+  if(CMAKE_CUDA_COMPILER_LOADED)
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda>)
+    # CMake 3.25 does not know that nvcc speaks C++20; what is set below ends with the directory.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+    endif()
   endif()
 endfunction()
 

@@ -33,7 +33,9 @@ std::vector<row> on_threads(const std::string& name, const setup& s) {
   return rows;
 }
 
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+std::string own_path() {
+  return std::filesystem::read_symlink("/proc/self/exe").string();
+}
 
 /// A file that only this user can read, gone with this object.
 class scratch_file {
@@ -89,7 +91,8 @@ row start_row(int ranks) {
   bench::samples took;
   for (int i = 0; i < (ranks > 16 ? 3 : 7); ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    run_ranks_of_self({"-n", std::to_string(ranks), "--device", "cpu", "--heap", "1M"}, {"nothing"});
+    run_ranks_of_self({"-n", std::to_string(ranks), "--device", "cpu", "--heap", "1M"},
+                      {"nothing"});
     const std::chrono::duration<double, std::milli> t = std::chrono::steady_clock::now() - begin;
     took.add(t.count());
   }

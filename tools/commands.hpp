@@ -10,8 +10,8 @@ namespace crosswarp::tool {
 struct run_options {
   int ranks = 1;
   int nodes = 1;
-  std::string device;               ///< empty: as CROSSWARP_DEVICE says
-  std::string heap;                 ///< empty: as CROSSWARP_HEAP says
+  std::string device;  ///< empty: as CROSSWARP_DEVICE says
+  std::string heap;    ///< empty: as CROSSWARP_HEAP says
   bool prefix = true;
   std::vector<std::string> command;
 };
@@ -27,8 +27,8 @@ int info(const info_options& o);
 struct bench_options {
   std::vector<std::string> names;  ///< exec, memory
   std::string device = "cpu";
-  bool processes = false;          ///< what ranks are; neither: processes on the CPU,
-  bool threads = false;            ///< threads on a GPU
+  bool processes = false;  ///< what ranks are; neither: processes on the CPU,
+  bool threads = false;    ///< threads on a GPU
   bool quick = false;
   bool json = false;
   std::string plot;

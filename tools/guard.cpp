@@ -61,6 +61,8 @@ guard::~guard() {
 void guard::started(pid_t group) {
   [[maybe_unused]] const ssize_t n = write(pipe_.get(), &group, sizeof(group));
 }
-void guard::ended(pid_t group) { started(-group); }
+void guard::ended(pid_t group) {
+  started(-group);
+}
 
 }  // namespace crosswarp::tool

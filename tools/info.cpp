@@ -24,12 +24,9 @@ json topology() {
   json result = nullptr;
   if (hwloc_topology_load(t) == 0) {
     const auto count = [&](hwloc_obj_type_t type) { return hwloc_get_nbobjs_by_type(t, type); };
-    result = {{"packages", count(HWLOC_OBJ_PACKAGE)},
-              {"numa_nodes", count(HWLOC_OBJ_NUMANODE)},
-              {"cores", count(HWLOC_OBJ_CORE)},
-              {"threads", count(HWLOC_OBJ_PU)},
-              {"l3_caches", count(HWLOC_OBJ_L3CACHE)},
-              {"devices", json::array()}};
+    result = {{"packages", count(HWLOC_OBJ_PACKAGE)},  {"numa_nodes", count(HWLOC_OBJ_NUMANODE)},
+              {"cores", count(HWLOC_OBJ_CORE)},        {"threads", count(HWLOC_OBJ_PU)},
+              {"l3_caches", count(HWLOC_OBJ_L3CACHE)}, {"devices", json::array()}};
     for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_osdev(t, o)) != nullptr;) {
       result["devices"].push_back(o->name == nullptr ? "?" : o->name);
     }
@@ -52,7 +49,8 @@ json gather() {
                             {"multiprocessors", d.multiprocessors},
                             {"memory_bytes", d.memory_bytes}});
   }
-  j["no_cuda_because"] = cuda_absence_reason().empty() ? json(nullptr) : json(cuda_absence_reason());
+  j["no_cuda_because"] =
+      cuda_absence_reason().empty() ? json(nullptr) : json(cuda_absence_reason());
   j["topology"] = topology();
   // Capabilities as data: what a path can do, whatever the device.
   j["transports"] = json::array({{{"name", "mapped"},
@@ -103,8 +101,9 @@ void print(const json& j) {
     fmt::print("  {:<8} {}: {}\n", t["name"].get<std::string>(), t["between"].get<std::string>(),
                t["means"].get<std::string>());
   }
-  fmt::print("\nbuild\n  {}{}\n", j["features"]["checked"].get<bool>() ? "checked" : "unchecked",
-             j["features"]["deterministic_schedules"].get<bool>() ? ", deterministic schedules" : "");
+  fmt::print(
+      "\nbuild\n  {}{}\n", j["features"]["checked"].get<bool>() ? "checked" : "unchecked",
+      j["features"]["deterministic_schedules"].get<bool>() ? ", deterministic schedules" : "");
 }
 
 }  // namespace

@@ -40,7 +40,8 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
 
 void add_tour(CLI::App& app, tool::tour_options& o) {
   CLI::App* tour = app.add_subcommand("tour", "Show every module at work, verified and measured");
-  tour->add_option("--device", o.device, "cpu, cuda, cuda:N, or auto: the CPU, and a GPU if there is one");
+  tour->add_option("--device", o.device,
+                   "cpu, cuda, cuda:N, or auto: the CPU, and a GPU if there is one");
   tour->add_option("--report", o.report, "The page to write");
 }
 
@@ -57,15 +58,15 @@ void add_bench_rank(CLI::App& app, bench_rank_options& o) {
   rank->add_flag("--quick", o.quick);
 }
 
-/// `run OPTIONS [--] PROGRAM ARGUMENTS`: what comes from the program on is the program's, whatever it
-/// looks like. Takes it off `words` and returns it; leaves one word for the parser to see.
+/// `run OPTIONS [--] PROGRAM ARGUMENTS`: what comes from the program on is the program's, whatever
+/// it looks like. Takes it off `words` and returns it; leaves one word for the parser to see.
 std::vector<std::string> split_command(std::vector<std::string>& words) {
   if (words.empty() || words.front() != "run") return {};
   constexpr std::string_view with_value[] = {"-n", "--ranks", "--nodes", "--device", "--heap"};
   std::size_t i = 1;
   while (i < words.size() && words[i].starts_with("-") && words[i] != "--") {
-    const bool takes = std::find(std::begin(with_value), std::end(with_value), words[i]) !=
-                       std::end(with_value);
+    const bool takes =
+        std::find(std::begin(with_value), std::end(with_value), words[i]) != std::end(with_value);
     i += takes ? 2 : 1;
   }
   if (i >= words.size()) return {};
@@ -105,7 +106,8 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("info")) return tool::info(info);
     if (app.got_subcommand("tour")) return tool::tour(tour);
     if (app.got_subcommand("bench")) return tool::bench(bench);
-    if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank.name, rank.answers, rank.quick);
+    if (app.got_subcommand("bench-rank"))
+      return tool::bench_rank(rank.name, rank.answers, rank.quick);
   } catch (const crosswarp::error& e) {
     fmt::print(stderr, "crosswarp: {}\n", e.what());
     return 2;

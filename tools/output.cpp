@@ -53,14 +53,19 @@ void line_writer::send(std::string_view bytes) {
   write_some(fd_);
 }
 
-void line_writer::interrupt_by(int fd) { interrupter = fd; }
-void line_writer::give_up_when_blocked() { giving_up = true; }
+void line_writer::interrupt_by(int fd) {
+  interrupter = fd;
+}
+void line_writer::give_up_when_blocked() {
+  giving_up = true;
+}
 
 void line_writer::write(std::string_view bytes) {
   if (prefix_.empty()) return send(bytes);
   partial_ += bytes;
   std::size_t from = 0;
-  for (std::size_t end = 0; (end = partial_.find('\n', from)) != std::string::npos; from = end + 1) {
+  for (std::size_t end = 0; (end = partial_.find('\n', from)) != std::string::npos;
+       from = end + 1) {
     put(std::string_view(partial_).substr(from, end - from));
   }
   partial_.erase(0, from);

@@ -1,7 +1,7 @@
 // crosswarp run: the launcher for one machine.
 #include <fcntl.h>
-#include <poll.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -56,7 +56,8 @@ void check_options(const run_options& o) {
   if (!o.device.empty()) (void)device_ref::parse(o.device);
   const std::string heap =
       !o.heap.empty() ? o.heap : options::read("CROSSWARP_HEAP").value_or("64M");
-  mapped::check_host_memory(options::parse_bytes(heap, "--heap"), static_cast<std::size_t>(o.ranks));
+  mapped::check_host_memory(options::parse_bytes(heap, "--heap"),
+                            static_cast<std::size_t>(o.ranks));
 }
 
 std::string describe_end(int status) {
@@ -74,7 +75,9 @@ int exit_code(int status) {
 class launcher {
  public:
   explicit launcher(const run_options& o)
-      : options_(o), secret_(world_impl::make_secret()), signals_(block_signals()),
+      : options_(o),
+        secret_(world_impl::make_secret()),
+        signals_(block_signals()),
         server_(world_impl::listen_tcp("127.0.0.1", 0, "127.0.0.1"), o.ranks, secret_, -1) {}
 
   int run() {
@@ -177,8 +180,8 @@ class launcher {
   // ---- watching
 
   [[nodiscard]] std::size_t alive() const {
-    return static_cast<std::size_t>(
-        std::count_if(children_.begin(), children_.end(), [](const child& c) { return c.running; }));
+    return static_cast<std::size_t>(std::count_if(children_.begin(), children_.end(),
+                                                  [](const child& c) { return c.running; }));
   }
 
   void turn() {

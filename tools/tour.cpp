@@ -1,4 +1,5 @@
-// crosswarp tour: one short scene for each module, each verified, with a table and a page at the end.
+// crosswarp tour: one short scene for each module, each verified, with a table and a page at the
+// end.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -66,7 +67,11 @@ scene exec_scene(device_ref d) {
   buffer<long> in(d, std::span<const long>(values));
   buffer<long> parts(d, blocks);
   buffer<long> total(d, 1);
-  launch(on, {.blocks = blocks, .threads = threads, .shared_bytes = threads * sizeof(long), .resident = true},
+  launch(on,
+         {.blocks = blocks,
+          .threads = threads,
+          .shared_bytes = threads * sizeof(long),
+          .resident = true},
          sum_all{}, in.data(), n, parts.data(), total.data());
   on.sync();
   s.verified = total.read()[0] == static_cast<long>(n) * (n + 1) / 2;
@@ -165,14 +170,18 @@ p.small{color:#4a5568;font-size:.9em}</style></head><body>
 std::string page(const std::vector<scene>& scenes) {
   std::string out = page_head;
   out += "<h1>Crosswarp tour</h1>\n<p class=\"small\">";
-  for (const device_info& d : devices()) out += fmt::format("{}: {}. ", d.device.name(), d.description);
+  for (const device_info& d : devices())
+    out += fmt::format("{}: {}. ", d.device.name(), d.description);
   out += fmt::format("Version {}, commit {}.</p>\n", CROSSWARP_VERSION, CROSSWARP_COMMIT);
-  out += "<table><tr><th>scene</th><th>ranks</th><th>device</th><th>path</th>"
-         "<th>latency or bandwidth</th><th>verified</th></tr>\n";
+  out +=
+      "<table><tr><th>scene</th><th>ranks</th><th>device</th><th>path</th>"
+      "<th>latency or bandwidth</th><th>verified</th></tr>\n";
   for (const scene& s : scenes) {
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"{}\">{}</td></tr>\n",
-                       s.name, s.ranks, s.device, s.path.empty() ? "-" : s.path, s.figure,
-                       s.verified ? "yes" : "no", s.verified ? "yes" : "NO");
+    out += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td "
+        "class=\"{}\">{}</td></tr>\n",
+        s.name, s.ranks, s.device, s.path.empty() ? "-" : s.path, s.figure,
+        s.verified ? "yes" : "no", s.verified ? "yes" : "NO");
   }
   out += "</table>\n";
   for (const scene& s : scenes) {

@@ -29,11 +29,13 @@ void copy_now(device_ref d, void* dst, const void* src, std::size_t bytes);
 
 /// `size()` elements in a device's memory, zero at the start, aligned to 256 bytes.
 template <class T>
-  requires std::is_trivially_copyable_v<T>
+requires std::is_trivially_copyable_v<T>
 class buffer {
  public:
   buffer(device_ref d, std::size_t count, memory_kind kind = memory_kind::device)
-      : device_(d), kind_(kind), size_(count),
+      : device_(d),
+        kind_(kind),
+        size_(count),
         data_(static_cast<T*>(exec::allocate(d, kind, bytes_of(count)))) {}
   buffer(device_ref d, std::span<const T> values, memory_kind kind = memory_kind::device)
       : buffer(d, values.size(), kind) {
@@ -41,7 +43,9 @@ class buffer {
   }
   ~buffer() { exec::release(device_, kind_, data_); }
   buffer(buffer&& o) noexcept
-      : device_(o.device_), kind_(o.kind_), size_(std::exchange(o.size_, 0)),
+      : device_(o.device_),
+        kind_(o.kind_),
+        size_(std::exchange(o.size_, 0)),
         data_(std::exchange(o.data_, nullptr)) {}
   buffer& operator=(buffer&& o) noexcept {
     std::swap(device_, o.device_);

@@ -43,8 +43,8 @@ class device_ref {
 /// What is known about a device.
 struct device_info {
   device_ref device;
-  std::string description;      ///< "AMD EPYC ...", "NVIDIA H200"
-  int multiprocessors = 0;      ///< cores of a CPU
+  std::string description;  ///< "AMD EPYC ...", "NVIDIA H200"
+  int multiprocessors = 0;  ///< cores of a CPU
   std::size_t memory_bytes = 0;
 };
 

@@ -7,17 +7,17 @@
 namespace crosswarp {
 
 enum class errc {
-  invalid_argument,   ///< the caller asked for something that makes no sense
-  not_supported,      ///< this build or this machine cannot do it
-  out_of_memory,      ///< a heap or a device is exhausted
-  asymmetric,         ///< ranks made different collective calls
-  does_not_fit,       ///< a resident launch needs more than the device holds at once
-  timeout,            ///< the deadline passed
-  peer_lost,          ///< a rank died
-  aborted,            ///< a rank called abort, or its function threw
-  refused,            ///< a connection was not admitted to the job
-  device_fault,       ///< the device reported an error
-  system,             ///< the operating system reported an error
+  invalid_argument,  ///< the caller asked for something that makes no sense
+  not_supported,     ///< this build or this machine cannot do it
+  out_of_memory,     ///< a heap or a device is exhausted
+  asymmetric,        ///< ranks made different collective calls
+  does_not_fit,      ///< a resident launch needs more than the device holds at once
+  timeout,           ///< the deadline passed
+  peer_lost,         ///< a rank died
+  aborted,           ///< a rank called abort, or its function threw
+  refused,           ///< a connection was not admitted to the job
+  device_fault,      ///< the device reported an error
+  system,            ///< the operating system reported an error
 };
 
 const char* to_string(errc code) noexcept;

@@ -1,10 +1,11 @@
 // Starting kernels.
 //
-// A kernel is a callable whose first parameter is `const device::kernel_context&`, followed by trivially
-// copyable arguments. The same one runs on every device:
+// A kernel is a callable whose first parameter is `const device::kernel_context&`, followed by
+// trivially copyable arguments. The same one runs on every device:
 //
 //   struct scale {
-//     CW_FN void operator()(const cw::device::kernel_context& ctx, float* x, int n, float by) const {
+//     CW_FN void operator()(const cw::device::kernel_context& ctx, float* x, int n, float by) const
+//     {
 //       for (int i = ctx.grid().rank(); i < n; i += ctx.grid().size()) x[i] *= by;
 //     }
 //   };
@@ -37,7 +38,7 @@ struct launch_shape {
 /// Returns when it is queued. Throws error(invalid_argument) for an empty or impossible shape,
 /// error(does_not_fit), error(not_supported) when this file was not compiled for that device.
 template <class Kernel, class... Args>
-  requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
+requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
 void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args);
 
 }  // namespace crosswarp

@@ -54,9 +54,9 @@ class schedule {
   std::uint64_t seed_ = 0;
   std::uint64_t limit_ = 0;
   std::uint64_t executions_ = 0;
-  std::uint64_t state_ = 0;   // of the random walk
-  int preemptions_ = 0;       // allowed
-  int preempted_ = 0;         // in this execution
+  std::uint64_t state_ = 0;  // of the random walk
+  int preemptions_ = 0;      // allowed
+  int preempted_ = 0;        // in this execution
   std::size_t depth_ = 0;
   std::vector<choice> path_;
 };

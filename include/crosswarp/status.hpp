@@ -9,14 +9,14 @@ namespace crosswarp {
 
 /// What a device operation returns. Anything but `ok` leaves the operation's effect undefined
 /// unless its comment says otherwise; nothing ever hangs instead of returning.
-enum class [[nodiscard]] status : std::int32_t {
-  ok = 0,
-  closed,       ///< the other side ended the stream, and everything before its end has been read
-  timeout,      ///< the deadline passed before the condition held
-  unreachable,  ///< no path leads to that rank
-  aborted,      ///< a rank called abort, or its function threw
-  peer_lost,    ///< a rank died; `fault_rank()` of the fault word says which
-  invalid,      ///< an argument can never be satisfied (beyond capacity, out of range)
+enum class [[nodiscard]] status : std::int32_t{
+    ok = 0,
+    closed,       ///< the other side ended the stream, and everything before its end has been read
+    timeout,      ///< the deadline passed before the condition held
+    unreachable,  ///< no path leads to that rank
+    aborted,      ///< a rank called abort, or its function threw
+    peer_lost,    ///< a rank died; `fault_rank()` of the fault word says which
+    invalid,      ///< an argument can never be satisfied (beyond capacity, out of range)
 };
 /// The gravest; statuses are ordered by how much they say about what went wrong.
 inline constexpr status gravest_status = status::invalid;
@@ -24,13 +24,20 @@ inline constexpr status gravest_status = status::invalid;
 /// A printable name, e.g. "peer_lost".
 constexpr const char* to_string(status s) noexcept {
   switch (s) {
-    case status::ok: return "ok";
-    case status::timeout: return "timeout";
-    case status::peer_lost: return "peer_lost";
-    case status::aborted: return "aborted";
-    case status::closed: return "closed";
-    case status::unreachable: return "unreachable";
-    case status::invalid: return "invalid";
+    case status::ok:
+      return "ok";
+    case status::timeout:
+      return "timeout";
+    case status::peer_lost:
+      return "peer_lost";
+    case status::aborted:
+      return "aborted";
+    case status::closed:
+      return "closed";
+    case status::unreachable:
+      return "unreachable";
+    case status::invalid:
+      return "invalid";
   }
   return "unknown";
 }

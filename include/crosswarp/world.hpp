@@ -83,8 +83,7 @@ class world {
   /// Everybody's bytes, by rank.
   std::vector<std::vector<std::byte>> allgather(std::span<const std::byte> mine);
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  std::vector<T> allgather(const T& mine);
+  requires std::is_trivially_copyable_v<T> std::vector<T> allgather(const T& mine);
 
   // ---- key-value exchange: not collective; a key is put once
 
@@ -113,8 +112,8 @@ class world {
 };
 
 /// Runs `rank_main(world)` for `ranks` ranks, each a thread of this process, and returns when all
-/// have ended. When one throws, the world is aborted so that the others end too, and what was thrown
-/// first is thrown here.
+/// have ended. When one throws, the world is aborted so that the others end too, and what was
+/// thrown first is thrown here.
 void run_local(int ranks, const world_options& options,
                const std::function<void(world&)>& rank_main);
 inline void run_local(int ranks, const std::function<void(world&)>& rank_main) {
@@ -147,7 +146,7 @@ class heap_block {
 /// Making one is collective. Destroying is not, but all ranks destroy theirs in the same order
 /// with respect to other symmetric memory; nobody may use it once a rank has destroyed its part.
 template <class T>
-  requires std::is_trivially_copyable_v<T>
+requires std::is_trivially_copyable_v<T>
 class symmetric_buffer {
  public:
   symmetric_buffer(world& w, std::size_t count, std::size_t alignment = 256)

@@ -17,7 +17,7 @@ namespace crosswarp {
 /// Throws as launch(stream, ...) does, on all of these ranks; error(asymmetric) when kernels or
 /// shapes differ; error(timeout, peer_lost, aborted) when one of them does not come.
 template <class Kernel, class... Args>
-  requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
+requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
 void launch(world& w, launch_shape shape, Kernel kernel, Args... args);
 
 }  // namespace crosswarp

@@ -16,17 +16,28 @@ std::string sentence(errc code, const std::string& call, const std::string& why,
 
 const char* to_string(errc code) noexcept {
   switch (code) {
-    case errc::invalid_argument: return "invalid argument";
-    case errc::not_supported: return "not supported";
-    case errc::out_of_memory: return "out of memory";
-    case errc::asymmetric: return "ranks disagree";
-    case errc::does_not_fit: return "does not fit";
-    case errc::timeout: return "timeout";
-    case errc::peer_lost: return "peer lost";
-    case errc::aborted: return "aborted";
-    case errc::refused: return "refused";
-    case errc::device_fault: return "device fault";
-    case errc::system: return "system error";
+    case errc::invalid_argument:
+      return "invalid argument";
+    case errc::not_supported:
+      return "not supported";
+    case errc::out_of_memory:
+      return "out of memory";
+    case errc::asymmetric:
+      return "ranks disagree";
+    case errc::does_not_fit:
+      return "does not fit";
+    case errc::timeout:
+      return "timeout";
+    case errc::peer_lost:
+      return "peer lost";
+    case errc::aborted:
+      return "aborted";
+    case errc::refused:
+      return "refused";
+    case errc::device_fault:
+      return "device fault";
+    case errc::system:
+      return "system error";
   }
   return "unknown error";
 }

@@ -1,8 +1,8 @@
 #include "crosswarp/options.hpp"
 
 #include <charconv>
-#include <cstdlib>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "crosswarp/error.hpp"
@@ -13,7 +13,8 @@ const std::vector<setting>& all() {
   static const std::vector<setting> table = {
       {"CROSSWARP_RANK", "0", "this process's rank; set by the launcher"},
       {"CROSSWARP_SIZE", "1", "number of ranks; set by the launcher"},
-      {"CROSSWARP_BOOTSTRAP", "", "where ranks meet, tcp:HOST:PORT or unix:@NAME; set by the launcher"},
+      {"CROSSWARP_BOOTSTRAP", "",
+       "where ranks meet, tcp:HOST:PORT or unix:@NAME; set by the launcher"},
       {"CROSSWARP_SECRET", "", "the job's secret, 32 hex digits; set by the launcher"},
       {"CROSSWARP_NODES", "1", "pretend that the ranks are spread over that many machines"},
       {"CROSSWARP_DEVICE", "cpu", "where kernels run: cpu, cuda, cuda:N, auto"},
@@ -50,7 +51,8 @@ std::size_t parse_bytes(std::string_view text, std::string_view what) {
   unsigned shift = 0;
   if (!unit.empty()) {
     constexpr std::string_view units = "KMGT";
-    const std::size_t at = units.find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit.front()))));
+    const std::size_t at =
+        units.find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit.front()))));
     shift = at == std::string_view::npos ? 99 : 10 * (static_cast<unsigned>(at) + 1);
     unit.remove_prefix(1);
   }

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "backends.hpp"
-#include "crosswarp/error.hpp"
 #include "cpu/block.hpp"
+#include "crosswarp/error.hpp"
 
 namespace crosswarp {
 
@@ -56,8 +56,12 @@ std::vector<device_info> devices() {
   return all;
 }
 
-int cuda_device_count() noexcept { return exec::cuda::device_count(); }
-std::string cuda_absence_reason() { return exec::cuda::absence_reason(); }
+int cuda_device_count() noexcept {
+  return exec::cuda::device_count();
+}
+std::string cuda_absence_reason() {
+  return exec::cuda::absence_reason();
+}
 
 namespace exec {
 
@@ -74,7 +78,7 @@ void check_shape(const launch_shape& shape) {
   }
 }
 
-void stream_backend::run(cpu_grid /*grid*/) {
+void stream_backend::run(cpu_grid /*grid*/) {  // NOLINT(performance-unnecessary-value-param)
   throw error(errc::not_supported, "launch", "a CPU grid on a stream of another device");
 }
 
@@ -100,8 +104,12 @@ event::event(device_ref d) : backend_(exec::backend_of(d).make_event(d)) {}
 event::~event() = default;
 event::event(event&&) noexcept = default;
 event& event::operator=(event&&) noexcept = default;
-bool event::ready() const { return backend_->ready(); }
-void event::sync() const { backend_->sync(); }
+bool event::ready() const {
+  return backend_->ready();
+}
+void event::sync() const {
+  backend_->sync();
+}
 std::chrono::nanoseconds event::since(const event& earlier) const {
   return backend_->since(*earlier.backend_);
 }
@@ -110,12 +118,20 @@ stream::stream(device_ref d) : device_(d), backend_(exec::backend_of(d).make_str
 stream::~stream() = default;
 stream::stream(stream&&) noexcept = default;
 stream& stream::operator=(stream&&) noexcept = default;
-void stream::sync() { backend_->sync(); }
-void stream::record(event& e) { backend_->record(e.backend()); }
-void stream::wait(const event& e) { backend_->wait(e.backend()); }
+void stream::sync() {
+  backend_->sync();
+}
+void stream::record(event& e) {
+  backend_->record(e.backend());
+}
+void stream::wait(const event& e) {
+  backend_->wait(e.backend());
+}
 void stream::copy(void* dst, const void* src, std::size_t bytes) {
   backend_->copy(dst, src, bytes);
 }
-void* stream::native() const noexcept { return backend_->native(); }
+void* stream::native() const noexcept {
+  return backend_->native();
+}
 
 }  // namespace crosswarp

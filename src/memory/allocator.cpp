@@ -12,7 +12,9 @@ namespace {
 // Blocks begin and end on lines of their own, so that two of them never share one.
 constexpr std::size_t granule = 128;
 
-std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+std::size_t round_up(std::size_t n, std::size_t to) {
+  return (n + to - 1) / to * to;
+}
 
 }  // namespace
 
@@ -29,7 +31,8 @@ std::size_t allocator::allocate(std::size_t bytes, std::size_t alignment) {
   alignment = std::max(alignment, granule);
   std::size_t largest = 0;
   for (const auto& [offset, length] : free_) largest = std::max(largest, length);
-  const std::size_t length = bytes > largest ? bytes : round_up(std::max<std::size_t>(bytes, 1), granule);
+  const std::size_t length =
+      bytes > largest ? bytes : round_up(std::max<std::size_t>(bytes, 1), granule);
   for (auto it = free_.begin(); length <= largest && it != free_.end(); ++it) {
     const std::size_t start = round_up(it->first, alignment);
     const std::size_t skipped = start - it->first;

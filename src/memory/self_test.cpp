@@ -12,8 +12,8 @@ CW_FN inline std::uint64_t pattern(int from, int to) {
 }
 
 struct write_patterns {
-  CW_FN void operator()(const device::kernel_context& /*ctx*/, device::symmetric<device::signal_line> lines,
-                        int rank, int size) const {
+  CW_FN void operator()(const device::kernel_context& /*ctx*/,
+                        device::symmetric<device::signal_line> lines, int rank, int size) const {
     for (int to = 0; to < size; ++to) {
       if (device::signal_line* const at = lines.find(to)) {
         device::signal(at[rank]).set(pattern(rank, to));
@@ -24,8 +24,9 @@ struct write_patterns {
 
 /// `wrong`: the first rank whose pattern is not there, or -1.
 struct check_patterns {
-  CW_FN void operator()(const device::kernel_context& /*ctx*/, device::symmetric<device::signal_line> lines,
-                        int rank, int size, int* wrong) const {
+  CW_FN void operator()(const device::kernel_context& /*ctx*/,
+                        device::symmetric<device::signal_line> lines, int rank, int size,
+                        int* wrong) const {
     *wrong = -1;
     for (int peer = size - 1; peer >= 0; --peer) {
       device::signal_line* const at = lines.find(peer);

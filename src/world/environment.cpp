@@ -55,10 +55,10 @@ std::shared_ptr<bootstrap> join_pmix(nanoseconds timeout) {
   }
   const secret_key secret = make_secret();
   const bool one_machine = pmix.local_size() == pmix.size();
-  auto server = std::make_shared<star_server>(
-      one_machine ? listen_tcp("127.0.0.1", 0, "127.0.0.1")
-                  : listen_tcp("0.0.0.0", 0, advertised_host()),
-      pmix.size(), secret, 0);
+  auto server =
+      std::make_shared<star_server>(one_machine ? listen_tcp("127.0.0.1", 0, "127.0.0.1")
+                                                : listen_tcp("0.0.0.0", 0, advertised_host()),
+                                    pmix.size(), secret, 0);
   pmix.publish(key, server->address() + " " + to_hex(secret), timeout);
   return join_star(server->address(), secret, 0, 0, pmix.size(), timeout, server);
 }
@@ -79,9 +79,8 @@ std::shared_ptr<bootstrap> join_torchrun(nanoseconds timeout) {
   std::string address;
   listener where;
   if (local == p.size) {
-    const std::string name = "crosswarp-" + std::to_string(geteuid()) + "-" +
-                             std::to_string(port) + "-" + run + "-" + restart + "-" +
-                             std::to_string(world);
+    const std::string name = "crosswarp-" + std::to_string(geteuid()) + "-" + std::to_string(port) +
+                             "-" + run + "-" + restart + "-" + std::to_string(world);
     address = "unix:@" + name;
     if (p.rank == 0) where = listen_unix(name);
   } else {

@@ -19,7 +19,11 @@ struct caller {
 };
 
 bytes caller_statement(const nonce& challenge, std::uint32_t position, std::uint32_t has) {
-  return packer().text("descriptor").raw(challenge.data(), challenge.size()).u32(position).u32(has)
+  return packer()
+      .text("descriptor")
+      .raw(challenge.data(), challenge.size())
+      .u32(position)
+      .u32(has)
       .take();
 }
 
@@ -108,8 +112,7 @@ std::vector<descriptor> call_collector(bootstrap& boot, const std::string& addre
   if (fd >= 0) send_descriptors(socket.get(), std::span(&fd, 1), deadline);
   bytes map(count);
   receive_all(socket.get(), map, deadline);
-  const auto present =
-      static_cast<std::size_t>(std::count(map.begin(), map.end(), std::byte{1}));
+  const auto present = static_cast<std::size_t>(std::count(map.begin(), map.end(), std::byte{1}));
   std::vector<descriptor> received = receive_descriptors(socket.get(), present, deadline);
   std::vector<descriptor> all(count);
   std::size_t next = 0;
@@ -137,7 +140,8 @@ std::vector<descriptor> allgather_descriptors(bootstrap& boot, std::span<const i
     return call_collector(boot, u.text(), position, locals.size(), fd, deadline);
   } catch (const error& e) {
     if (e.code() != errc::peer_lost) throw;
-    throw error(errc::peer_lost, "descriptor exchange", "the connection to it was closed", locals[0]);
+    throw error(errc::peer_lost, "descriptor exchange", "the connection to it was closed",
+                locals[0]);
   }
 }
 

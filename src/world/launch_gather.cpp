@@ -27,8 +27,8 @@ void launch_gather::throw_late(const meeting& m) const {
 void launch_gather::meet(int rank, std::uint64_t number, const launch_part& mine, bootstrap& boot,
                          nanoseconds timeout,
                          const std::function<void(std::span<const launch_part>)>& start) {
-  const auto slot = static_cast<std::size_t>(
-      std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+  const auto slot = static_cast<std::size_t>(std::lower_bound(ranks_.begin(), ranks_.end(), rank) -
+                                             ranks_.begin());
   std::unique_lock lock(mutex_);
   auto& entry = meetings_[number];
   if (!entry) {

@@ -20,8 +20,7 @@ class launch_gather {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
   /// See gather_launch().
   void meet(int rank, std::uint64_t number, const launch_part& mine, bootstrap& boot,
-            nanoseconds timeout,
-            const std::function<void(std::span<const launch_part>)>& start);
+            nanoseconds timeout, const std::function<void(std::span<const launch_part>)>& start);
 
  private:
   struct meeting {

@@ -143,6 +143,7 @@ std::vector<std::shared_ptr<bootstrap>> make_local_bootstraps(int size) {
   const auto shared = std::make_shared<meeting>(size);
   const secret_key secret = make_secret();
   std::vector<std::shared_ptr<bootstrap>> all;
+  all.reserve(static_cast<std::size_t>(size));
   for (int r = 0; r < size; ++r) {
     all.push_back(std::make_shared<local_bootstrap>(r, size, secret, shared));
   }

@@ -23,9 +23,9 @@ std::string machine_name() {
 
 members find_members(bootstrap& boot, int pretended_nodes, nanoseconds timeout) {
   if (pretended_nodes < 1 || pretended_nodes > boot.size()) {
-    throw error(errc::invalid_argument, "world",
-                std::to_string(pretended_nodes) + " nodes for " + std::to_string(boot.size()) +
-                    " ranks");
+    throw error(
+        errc::invalid_argument, "world",
+        std::to_string(pretended_nodes) + " nodes for " + std::to_string(boot.size()) + " ranks");
   }
   const auto pretended = [&](int rank) { return rank * pretended_nodes / boot.size(); };
   const auto names = boot.allgather(packer().text(machine_name()).take(), timeout);

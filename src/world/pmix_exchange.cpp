@@ -13,7 +13,9 @@
 
 namespace crosswarp::world_impl {
 
-bool pmix_exchange::offered() { return options::read("PMIX_NAMESPACE").has_value(); }
+bool pmix_exchange::offered() {
+  return options::read("PMIX_NAMESPACE").has_value();
+}
 
 #if CROSSWARP_HAVE_PMIX
 
@@ -53,7 +55,9 @@ pmix_exchange::pmix_exchange() {
   local_size_ = job_number(PMIX_LOCAL_SIZE, size_);
 }
 
-pmix_exchange::~pmix_exchange() { PMIx_Finalize(nullptr, 0); }
+pmix_exchange::~pmix_exchange() {
+  PMIx_Finalize(nullptr, 0);
+}
 
 namespace {
 
@@ -88,8 +92,7 @@ void fence(nanoseconds timeout) {
 
 }  // namespace
 
-void pmix_exchange::publish(const std::string& key, const std::string& value,
-                            nanoseconds timeout) {
+void pmix_exchange::publish(const std::string& key, const std::string& value, nanoseconds timeout) {
   pmix_value_t v;
   PMIX_VALUE_LOAD(&v, value.c_str(), PMIX_STRING);
   const pmix_status_t code = PMIx_Put(PMIX_GLOBAL, key.c_str(), &v);
@@ -119,13 +122,17 @@ namespace {
 }
 }  // namespace
 
-pmix_exchange::pmix_exchange() { absent(); }
+pmix_exchange::pmix_exchange() {
+  absent();
+}
 pmix_exchange::~pmix_exchange() = default;
 void pmix_exchange::publish(const std::string& /*key*/, const std::string& /*value*/,
                             nanoseconds /*timeout*/) {
   absent();
 }
-std::string pmix_exchange::receive(const std::string& /*key*/, nanoseconds /*timeout*/) { absent(); }
+std::string pmix_exchange::receive(const std::string& /*key*/, nanoseconds /*timeout*/) {
+  absent();
+}
 
 #endif
 

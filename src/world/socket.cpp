@@ -127,7 +127,8 @@ listener listen_unix(const std::string& name) {
 
 descriptor connect_to(const std::string& address, time_point deadline) {
   constexpr std::string_view unix_prefix = "unix:@";
-  for (auto pause = std::chrono::milliseconds(1);; pause = std::min(pause * 2, decltype(pause)(50))) {
+  for (auto pause = std::chrono::milliseconds(1);;
+       pause = std::min(pause * 2, decltype(pause)(50))) {
     descriptor s = address.starts_with(unix_prefix) ? try_unix(address.substr(unix_prefix.size()))
                                                     : try_tcp(address);
     if (s.open()) return s;
@@ -169,7 +170,9 @@ packer& packer::raw(const void* p, std::size_t n) {
 packer& packer::blob(std::span<const std::byte> b) {
   return u64(b.size()).raw(b.data(), b.size());
 }
-packer& packer::text(const std::string& s) { return blob(std::as_bytes(std::span(s))); }
+packer& packer::text(const std::string& s) {
+  return blob(std::as_bytes(std::span(s)));
+}
 
 void unpacker::raw(void* p, std::size_t n) {
   if (n > data_.size()) throw error(errc::refused, "bootstrap", "a message is cut short");
@@ -343,7 +346,8 @@ std::vector<descriptor> receive_descriptors(int fd, std::size_t count, time_poin
       }
     }
     if ((m.msg_flags & MSG_CTRUNC) != 0) {
-      throw error(errc::system, "recvmsg", "descriptors were cut off: raise the limit of open files");
+      throw error(errc::system, "recvmsg",
+                  "descriptors were cut off: raise the limit of open files");
     }
   }
   return all;
@@ -356,10 +360,20 @@ namespace {
 struct sip_state {
   std::uint64_t v0, v1, v2, v3;
   void round() {
-    v0 += v1; v1 = std::rotl(v1, 13); v1 ^= v0; v0 = std::rotl(v0, 32);
-    v2 += v3; v3 = std::rotl(v3, 16); v3 ^= v2;
-    v0 += v3; v3 = std::rotl(v3, 21); v3 ^= v0;
-    v2 += v1; v1 = std::rotl(v1, 17); v1 ^= v2; v2 = std::rotl(v2, 32);
+    v0 += v1;
+    v1 = std::rotl(v1, 13);
+    v1 ^= v0;
+    v0 = std::rotl(v0, 32);
+    v2 += v3;
+    v3 = std::rotl(v3, 16);
+    v3 ^= v2;
+    v0 += v3;
+    v3 = std::rotl(v3, 21);
+    v3 ^= v0;
+    v2 += v1;
+    v1 = std::rotl(v1, 17);
+    v1 ^= v2;
+    v2 = std::rotl(v2, 32);
   }
   void absorb(std::uint64_t m) {
     v3 ^= m;

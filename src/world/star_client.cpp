@@ -14,8 +14,11 @@ class star_client final : public bootstrap {
  public:
   star_client(descriptor socket, const secret_key& secret, int rank, int size, int host_rank,
               std::shared_ptr<star_server> hosted)
-      : bootstrap(rank, size, secret), hosted_(std::move(hosted)), host_rank_(host_rank),
-        socket_(std::move(socket)), reader_([this] { listen(); }) {}
+      : bootstrap(rank, size, secret),
+        hosted_(std::move(hosted)),
+        host_rank_(host_rank),
+        socket_(std::move(socket)),
+        reader_([this] { listen(); }) {}
 
   ~star_client() override { leave(); }
   star_client(const star_client&) = delete;
@@ -28,11 +31,8 @@ class star_client final : public bootstrap {
     throw_if_broken("allgather");
     const std::uint64_t number = gathers_++;
     const auto deadline = after(timeout + grace);
-    post({gather, packer()
-                      .u64(number)
-                      .u64(static_cast<std::uint64_t>(timeout.count()))
-                      .blob(mine)
-                      .take()},
+    post({gather,
+          packer().u64(number).u64(static_cast<std::uint64_t>(timeout.count())).blob(mine).take()},
          deadline);
     changed_.wait_until(lock, deadline, [&] { return answers_.contains(number) || broken_; });
     if (const auto it = answers_.find(number); it != answers_.end()) {

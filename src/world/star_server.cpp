@@ -83,8 +83,12 @@ frame broken_frame(const fault& f) {
 class star_server::impl {
  public:
   impl(listener where, int size, const secret_key& secret, int host_rank)
-      : listener_(std::move(where)), size_(size), secret_(secret), host_rank_(host_rank),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), gone_(static_cast<std::size_t>(size)) {
+      : listener_(std::move(where)),
+        size_(size),
+        secret_(secret),
+        host_rank_(host_rank),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        gone_(static_cast<std::size_t>(size)) {
     if (!wake_.open()) throw error::from_errno(errno, "eventfd");
     thread_ = std::thread([this] { serve(); });
   }
@@ -196,15 +200,15 @@ class star_server::impl {
 
   void admit() {
     for (;;) {
-      descriptor s(::accept4(listener_.socket.get(), nullptr, nullptr,
-                             SOCK_CLOEXEC | SOCK_NONBLOCK));
+      descriptor s(
+          ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!s.open()) return;  // none left, or no descriptors left: the next round tries again
       if (listener_.address.starts_with("unix:") && !same_user(s.get())) continue;  // closes it
       const int on = 1;
       setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-      const auto strangers = static_cast<std::size_t>(std::count_if(
-          connections_.begin(), connections_.end(),
-          [](const auto& c) { return !c->member && c->socket.open(); }));
+      const auto strangers = static_cast<std::size_t>(
+          std::count_if(connections_.begin(), connections_.end(),
+                        [](const auto& c) { return !c->member && c->socket.open(); }));
       if (strangers >= strangers_at_once + static_cast<std::size_t>(size_)) drop_oldest_stranger();
       auto c = std::make_unique<connection>();
       c->socket = std::move(s);
@@ -318,8 +322,8 @@ class star_server::impl {
       return turn_away(c, "the secret is not this job's");
     }
     if (size != static_cast<std::uint32_t>(size_)) {
-      return turn_away(c, "this job has " + std::to_string(size_) + " ranks, not " +
-                              std::to_string(size));
+      return turn_away(
+          c, "this job has " + std::to_string(size_) + " ranks, not " + std::to_string(size));
     }
     if (rank >= static_cast<std::uint32_t>(size_)) {
       return turn_away(c, "rank " + std::to_string(rank) + " is out of range");
@@ -358,9 +362,12 @@ class star_server::impl {
     hall& h = halls_.at(c.world);
     unpacker u(f.body);
     switch (f.type) {
-      case gather: return on_gather(h, c, u);
-      case put_key: return on_put(h, u);
-      case get_key: return on_get(h, c, u);
+      case gather:
+        return on_gather(h, c, u);
+      case put_key:
+        return on_put(h, u);
+      case get_key:
+        return on_get(h, c, u);
       case broken: {
         fault said{static_cast<status>(u.u32()), static_cast<int>(u.u32()), {}};
         said.why = u.text();
@@ -368,7 +375,8 @@ class star_server::impl {
       }
       case bye:
         return on_bye(h, c);
-      default: throw error(errc::refused, "bootstrap", "an unknown message");
+      default:
+        throw error(errc::refused, "bootstrap", "an unknown message");
     }
   }
 
@@ -387,7 +395,8 @@ class star_server::impl {
     const auto timeout = nanoseconds(static_cast<std::int64_t>(u.u64()));
     bytes mine = u.blob();
     if (number < h.given_up_before) {
-      return say(c, {given_up, packer().u64(number).u32(static_cast<std::uint32_t>(c.rank)).take()});
+      return say(c,
+                 {given_up, packer().u64(number).u32(static_cast<std::uint32_t>(c.rank)).take()});
     }
     const auto [it, first] = h.rounds.try_emplace(number);
     gather_round& r = it->second;
@@ -418,8 +427,8 @@ class star_server::impl {
       hall& h, std::map<std::uint64_t, gather_round>::iterator it) {
     const gather_round& r = it->second;
     const auto absent = std::find(r.slots.begin(), r.slots.end(), std::nullopt) - r.slots.begin();
-    const frame answer{
-        given_up, packer().u64(it->first).u32(static_cast<std::uint32_t>(absent)).take()};
+    const frame answer{given_up,
+                       packer().u64(it->first).u32(static_cast<std::uint32_t>(absent)).take()};
     for (const auto& [rank, member] : h.members) {
       if (r.slots[static_cast<std::size_t>(rank)]) say(*member, answer);
     }
@@ -482,8 +491,14 @@ class star_server::impl {
 star_server::star_server(listener where, int size, const secret_key& secret, int host_rank)
     : impl_(std::make_unique<impl>(std::move(where), size, secret, host_rank)) {}
 star_server::~star_server() = default;
-const std::string& star_server::address() const noexcept { return impl_->address(); }
-void star_server::rank_gone(int rank, const std::string& why) { impl_->rank_gone(rank, why); }
-int star_server::first_culprit() const noexcept { return impl_->first_culprit(); }
+const std::string& star_server::address() const noexcept {
+  return impl_->address();
+}
+void star_server::rank_gone(int rank, const std::string& why) {
+  impl_->rank_gone(rank, why);
+}
+int star_server::first_culprit() const noexcept {
+  return impl_->first_culprit();
+}
 
 }  // namespace crosswarp::world_impl

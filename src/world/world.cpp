@@ -19,7 +19,8 @@ world_options world_options::from_environment() {
   }
   if (const auto v = options::read("CROSSWARP_HEAP_KIND")) {
     if (*v != "device" && *v != "pinned") {
-      throw error(errc::invalid_argument, "CROSSWARP_HEAP_KIND", "'" + *v + "' is neither device nor pinned");
+      throw error(errc::invalid_argument, "CROSSWARP_HEAP_KIND",
+                  "'" + *v + "' is neither device nor pinned");
     }
     o.heap_kind = *v == "pinned" ? memory_kind::pinned : memory_kind::device;
   }
@@ -58,16 +59,19 @@ std::uint32_t next_owner() {
 
 }  // namespace
 
-state::state(const world_options& o, std::shared_ptr<bootstrap> b,
-             std::shared_ptr<launch_gather> t)
-    : options(o), boot(std::move(b)), fault(std::make_shared<buffer<fault_word>>(o.device, 2, memory_kind::pinned)),
-      who(find_members(*boot, o.nodes, o.timeout)), stream(o.device),
-      blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())), together(std::move(t)) {
+state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_ptr<launch_gather> t)
+    : options(o),
+      boot(std::move(b)),
+      fault(std::make_shared<buffer<fault_word>>(o.device, 2, memory_kind::pinned)),
+      who(find_members(*boot, o.nodes, o.timeout)),
+      stream(o.device),
+      blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())),
+      together(std::move(t)) {
   stream.backend().set_owner(next_owner());
   boot->on_fault([word = fault](const world_impl::fault& f) {
     // Relaxed: kernels only learn from it that they need not wait any longer.
-    device::system_atomic<fault_word>(*word->data()).store(make_fault(f.what, f.rank),
-                                                   device::order::relaxed);
+    device::system_atomic<fault_word>(*word->data())
+        .store(make_fault(f.what, f.rank), device::order::relaxed);
   });
   if (o.device.kind() == device_kind::cpu) {
     announced = boot->in_process() ? 1 : static_cast<int>(who.locals.size());
@@ -101,7 +105,7 @@ buffer<device::peer> state::table_of(const mapped::mapping& m) const {
   std::vector<device::peer> table;
   for (int r = 0; r < boot->size(); ++r) {
     std::byte* const base = m.base[static_cast<std::size_t>(r)];
-    table.push_back({base, base == nullptr      ? device::path::none
+    table.push_back({base, base == nullptr     ? device::path::none
                            : r == boot->rank() ? device::path::self
                                                : device::path::mapped});
   }
@@ -110,8 +114,8 @@ buffer<device::peer> state::table_of(const mapped::mapping& m) const {
 
 void state::check(const char* call) const {
   boot->check(call);
-  const fault_word late = device::system_atomic<fault_word>(fault->data()[1])
-                              .exchange(0, device::order::relaxed);
+  const fault_word late =
+      device::system_atomic<fault_word>(fault->data()[1]).exchange(0, device::order::relaxed);
   if (late != 0) {
     throw error(errc::timeout, call, "a kernel waited for it in vain", fault_rank(late));
   }
@@ -140,12 +144,12 @@ heap_block::heap_block(world& w, std::size_t bytes_asked, std::size_t alignment)
   for (int r = 0; r < w.size(); ++r) {
     const asked& a = all[static_cast<std::size_t>(r)];
     if (a == mine) continue;
-    const std::string why =
-        a.history != mine.history
-            ? "made or destroyed other symmetric memory before"
-            : "asked for " + std::to_string(a.bytes) + " bytes aligned to " +
-                  std::to_string(a.alignment) + ", this rank for " + std::to_string(bytes_asked) +
-                  " aligned to " + std::to_string(alignment);
+    const std::string why = a.history != mine.history
+                                ? "made or destroyed other symmetric memory before"
+                                : "asked for " + std::to_string(a.bytes) + " bytes aligned to " +
+                                      std::to_string(a.alignment) + ", this rank for " +
+                                      std::to_string(bytes_asked) + " aligned to " +
+                                      std::to_string(alignment);
     throw error(errc::asymmetric, "symmetric allocation", why, r);
   }
   offset_ = owner_->blocks.allocate(bytes_asked, alignment);
@@ -155,7 +159,8 @@ heap_block::heap_block(world& w, std::size_t bytes_asked, std::size_t alignment)
   owner_->touched = std::max(owner_->touched, end);
   if (used == 0) return;
   const std::vector<std::byte> zeros(used);
-  exec::copy_now(owner_->options.device, heap_base(*owner_, w.rank()) + offset_, zeros.data(), used);
+  exec::copy_now(owner_->options.device, heap_base(*owner_, w.rank()) + offset_, zeros.data(),
+                 used);
   w.barrier();
 }
 
@@ -166,13 +171,21 @@ heap_block::~heap_block() {
 heap_block::heap_block(heap_block&& o) noexcept
     : owner_(std::exchange(o.owner_, nullptr)), offset_(o.offset_) {}
 
-const device::peer* heap_peers(const state& s) noexcept { return s.view.peers; }
-int rank_of(const state& s) noexcept { return s.boot->rank(); }
-device_ref device_of(const state& s) noexcept { return s.options.device; }
+const device::peer* heap_peers(const state& s) noexcept {
+  return s.view.peers;
+}
+int rank_of(const state& s) noexcept {
+  return s.boot->rank();
+}
+device_ref device_of(const state& s) noexcept {
+  return s.options.device;
+}
 std::byte* heap_base(const state& s, int pe) {
   return s.heap->base.at(static_cast<std::size_t>(pe));
 }
-int gathered_ranks(const state& s) noexcept { return s.together ? s.together->size() : 1; }
+int gathered_ranks(const state& s) noexcept {
+  return s.together ? s.together->size() : 1;
+}
 
 void gather_launch(state& s, const launch_part& mine,
                    const std::function<void(std::span<const launch_part>)>& start) {
@@ -239,13 +252,27 @@ world::~world() {
   state_->depart();
 }
 
-int world::rank() const noexcept { return state_->boot->rank(); }
-int world::size() const noexcept { return state_->boot->size(); }
-int world::node_count() const noexcept { return state_->who.nodes; }
-int world::node_of(int rank) const { return state_->who.node.at(static_cast<std::size_t>(rank)); }
-const world_options& world::options() const noexcept { return state_->options; }
-stream& world::stream() noexcept { return state_->stream; }
-device::world world::device() const noexcept { return state_->view; }
+int world::rank() const noexcept {
+  return state_->boot->rank();
+}
+int world::size() const noexcept {
+  return state_->boot->size();
+}
+int world::node_count() const noexcept {
+  return state_->who.nodes;
+}
+int world::node_of(int rank) const {
+  return state_->who.node.at(static_cast<std::size_t>(rank));
+}
+const world_options& world::options() const noexcept {
+  return state_->options;
+}
+stream& world::stream() noexcept {
+  return state_->stream;
+}
+device::world world::device() const noexcept {
+  return state_->view;
+}
 
 void world::barrier() {
   state_->check("barrier");
@@ -271,12 +298,14 @@ void world::abort(const std::string& why) noexcept {
   }
 }
 
-void world::check() const { state_->check("world"); }
+void world::check() const {
+  state_->check("world");
+}
 
 std::string world::path_to(int rank) const {
   if (rank == this->rank()) return "self";
   return state_->heap->base.at(static_cast<std::size_t>(rank)) == nullptr ? "none"
-                                                                         : state_->heap->how;
+                                                                          : state_->heap->how;
 }
 
 // ---- registration
@@ -291,8 +320,7 @@ struct registration::state {
 registration::registration(world& w, void* p, std::size_t bytes) {
   auto mapping = mapped::map_existing(w.state().request(), p, bytes);
   auto peers = w.state().table_of(*mapping);
-  state_ = std::make_unique<state>(
-      state{&w.state(), bytes, std::move(mapping), std::move(peers)});
+  state_ = std::make_unique<state>(state{&w.state(), bytes, std::move(mapping), std::move(peers)});
 }
 
 registration::~registration() {
@@ -306,9 +334,15 @@ registration::~registration() {
 }
 
 registration::registration(registration&&) noexcept = default;
-const device::peer* registration::peers() const noexcept { return state_->peers.data(); }
-int registration::rank() const noexcept { return state_->owner->boot->rank(); }
-std::size_t registration::bytes() const noexcept { return state_->bytes; }
+const device::peer* registration::peers() const noexcept {
+  return state_->peers.data();
+}
+int registration::rank() const noexcept {
+  return state_->owner->boot->rank();
+}
+std::size_t registration::bytes() const noexcept {
+  return state_->bytes;
+}
 
 // ---- ranks as threads
 
@@ -364,6 +398,7 @@ void run_local(int ranks, const world_options& options,
     }
   };
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) threads.emplace_back(run_rank, r);
   for (std::thread& t : threads) t.join();
   failure.rethrow();

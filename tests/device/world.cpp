@@ -35,7 +35,8 @@ struct write_everywhere {
     const auto g = ctx.block();
     cw::status s = cw::status::ok;
     for (int round = 1; round <= 10 && s == cw::status::ok; ++round) {
-      for (int pe = g.rank(); pe < w.size; pe += g.size()) box.at(pe)[w.rank] = round * 100 + w.rank;
+      for (int pe = g.rank(); pe < w.size; pe += g.size())
+        box.at(pe)[w.rank] = round * 100 + w.rank;
       s = w.barrier_all(g);
       for (int pe = 0; pe < w.size && s == cw::status::ok; ++pe) {
         if (box.local()[pe] != round * 100 + pe) s = cw::status::invalid;
@@ -145,21 +146,22 @@ struct wait_for_ever {
 
 TEST(WorldFailure, AbortEndsWaitsInKernels) {
   if (under_launcher()) GTEST_SKIP() << "ends the job; see the multiproc tests";
-  EXPECT_THROW(
-      cw::run_local(3, test_options(),
-                    [](cw::world& w) {
-                      if (w.options().device.kind() == cw::device_kind::cuda) {
-                        // Not gathered: rank 2's kernel never comes.
-                        if (w.rank() == 2) w.abort("test");
-                        w.check();
-                      }
-                      if (w.rank() == 2) throw cw::error(cw::errc::invalid_argument, "test", "x");
-                      cw::buffer<cw::status> out(w.options().device, 1);
-                      cw::launch(w.stream(), {.threads = 4}, wait_for_ever{}, w.device(), out.data());
-                      w.stream().sync();
-                      EXPECT_EQ(out.read()[0], cw::status::aborted);
-                    }),
-      cw::error);
+  EXPECT_THROW(cw::run_local(3, test_options(),
+                             [](cw::world& w) {
+                               if (w.options().device.kind() == cw::device_kind::cuda) {
+                                 // Not gathered: rank 2's kernel never comes.
+                                 if (w.rank() == 2) w.abort("test");
+                                 w.check();
+                               }
+                               if (w.rank() == 2)
+                                 throw cw::error(cw::errc::invalid_argument, "test", "x");
+                               cw::buffer<cw::status> out(w.options().device, 1);
+                               cw::launch(w.stream(), {.threads = 4}, wait_for_ever{}, w.device(),
+                                          out.data());
+                               w.stream().sync();
+                               EXPECT_EQ(out.read()[0], cw::status::aborted);
+                             }),
+               cw::error);
 }
 
 TEST(WorldFailure, AStalledRankIsNamed) {

@@ -34,8 +34,12 @@ void explore(cw::schedule s, int ranks, int threads, Kernel kernel, Args... args
   EXPECT_GT(s.executions(), 1U);
 }
 
-cw::schedule few() { return cw::schedule::exhaustive(1, 3000); }
-cw::schedule walks() { return cw::schedule::random(20261115, 150); }
+cw::schedule few() {
+  return cw::schedule::exhaustive(1, 3000);
+}
+cw::schedule walks() {
+  return cw::schedule::random(20261115, 150);
+}
 
 class Model : public testing::Test {
  protected:
@@ -61,6 +65,8 @@ TEST_F(Model, WorkQueue) {
 }
 
 TEST_F(Model, ByteStream) {
+  // The shortest streams: published and closed between a reader's look at the one and the other.
+  explore<byte_stream_memory>(few(), 2, 1, byte_stream<by_thread>{}, std::uint64_t{1});
   explore<byte_stream_memory>(few(), 2, 1, byte_stream<by_thread>{}, std::uint64_t{3});
   explore<byte_stream_memory>(walks(), 2, 2, byte_stream<by_block>{}, std::uint64_t{70});
   explore<byte_stream_memory>(walks(), 2, 1, refused_stream{});

@@ -3,5 +3,6 @@
 
 #include <crosswarp/world.hpp>
 
-/// Every rank writes `value` to its right neighbour, with a kernel; returns what came from the left.
+/// Every rank writes `value` to its right neighbour, with a kernel; returns what came from the
+/// left.
 int pass_right(crosswarp::world& w, int value);

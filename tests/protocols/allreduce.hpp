@@ -1,5 +1,6 @@
-// A one-shot allreduce with start and end sync (coll): everybody says that its input is there, reads
-// all inputs in rank order, and says that it has read them; only then may an input be overwritten.
+// A one-shot allreduce with start and end sync (coll): everybody says that its input is there,
+// reads all inputs in rank order, and says that it has read them; only then may an input be
+// overwritten.
 #pragma once
 
 #include "common.hpp"

@@ -1,6 +1,6 @@
 // A byte stream with an end (socket): each rank sends to its right neighbour through a ring of
-// bytes, in pieces of changing length, and closes; each reads what comes from the left, in pieces of
-// other lengths, until the end, which is a position in the stream.
+// bytes, in pieces of changing length, and closes; each reads what comes from the left, in pieces
+// of other lengths, until the end, which is a position in the stream.
 #pragma once
 
 #include "common.hpp"

@@ -1,6 +1,7 @@
 // An N-buffered link with release and shutdown (flow): every rank sends packets of changing size to
-// rank 0 over a link of its own, each link with `buffers` packet buffers at the receiver. Rank 0 takes
-// what is there from any of them, releases the buffer, and ends when all senders have shut down.
+// rank 0 over a link of its own, each link with `buffers` packet buffers at the receiver. Rank 0
+// takes what is there from any of them, releases the buffer, and ends when all senders have shut
+// down.
 #pragma once
 
 #include "common.hpp"
@@ -91,9 +92,9 @@ struct buffered_link {
                         int packets, outcome* out) const {
     const auto g = Who{}(ctx);
     int wrong = 0;
-    const status s = w.rank == 0 ? receive_all(g, w, mem, packets, wrong)
-                                 : send_all(g, *mem.local(), *mem.at(0), w.rank, packets,
-                                            w.limits.for_peer(0));
+    const status s =
+        w.rank == 0 ? receive_all(g, w, mem, packets, wrong)
+                    : send_all(g, *mem.local(), *mem.at(0), w.rank, packets, w.limits.for_peer(0));
     report(g, out, s, wrong);
   }
 };

@@ -30,10 +30,12 @@ struct put_signal {
       const std::uint64_t now = start + static_cast<std::uint64_t>(r) + 1;
       const int slot = r % put_signal_memory::depth;
       // The buffer held round r - depth; the right neighbour must have read it.
-      s = dev::wait(g, dev::signal(mine.free), now - put_signal_memory::depth, w.limits.for_peer(right));
+      s = dev::wait(g, dev::signal(mine.free), now - put_signal_memory::depth,
+                    w.limits.for_peer(right));
       if (s != status::ok) break;
       int* const to = mem.at(right)->data[slot];
-      for (int i = g.rank(); i < put_signal_memory::ints; i += g.size()) to[i] = stamp(w.rank, now, i);
+      for (int i = g.rank(); i < put_signal_memory::ints; i += g.size())
+        to[i] = stamp(w.rank, now, i);
       dev::notify(g, dev::signal(mem.at(right)->full), now);
 
       s = dev::wait(g, dev::signal(mine.full), now, w.limits.for_peer(left));
@@ -59,7 +61,8 @@ struct add_signal {
   CW_FN void operator()(const dev::kernel_context& ctx, dev::world w,
                         dev::symmetric<add_signal_memory> mem, outcome* out) const {
     const auto g = Who{}(ctx);
-    for (int pe = g.rank(); pe < w.size; pe += g.size()) mem.at(pe)->slot[w.rank] = stamp(w.rank, 7, pe);
+    for (int pe = g.rank(); pe < w.size; pe += g.size())
+      mem.at(pe)->slot[w.rank] = stamp(w.rank, 7, pe);
     g.sync();
     if (g.rank() == 0) {
       for (int pe = 0; pe < w.size; ++pe) dev::signal(mem.at(pe)->arrivals).add(1);

@@ -1,6 +1,6 @@
 // A work queue with doorbell, and completions that carry an owner bit (rdma): the even rank posts
-// entries to the odd rank's queue and rings its doorbell; the odd rank, which plays the NIC, executes
-// them in order and writes completions whose owner bit flips with every lap.
+// entries to the odd rank's queue and rings its doorbell; the odd rank, which plays the NIC,
+// executes them in order and writes completions whose owner bit flips with every lap.
 #pragma once
 
 #include "common.hpp"
@@ -16,9 +16,9 @@ struct work_queue_memory {
     std::uint32_t sum;
     std::uint32_t opcode_and_owner;  // atomic: bit 0 is the owner, as in a CQE
   };
-  entry queue[depth];           // at the NIC
-  dev::signal_line doorbell;    // at the NIC: entries posted
-  completion done[depth];       // at the poster
+  entry queue[depth];         // at the NIC
+  dev::signal_line doorbell;  // at the NIC: entries posted
+  completion done[depth];     // at the poster
   // Before the first lap no completion must look valid: the first lap's owner bit is 0.
   CW_FN void prepare() {
     for (completion& c : done) {
@@ -64,7 +64,8 @@ struct work_queue {
       for (int i = g.rank(); i < 16; i += g.size()) nic.queue[n % depth].word[i] = word(n, i);
       dev::notify(g, dev::signal(nic.doorbell), n + 1);
     }
-    for (std::uint32_t n = entries < static_cast<int>(depth) ? 0 : static_cast<std::uint32_t>(entries) - depth;
+    for (std::uint32_t n =
+             entries < static_cast<int>(depth) ? 0 : static_cast<std::uint32_t>(entries) - depth;
          n < static_cast<std::uint32_t>(entries); ++n) {
       if (const status s = reap(g, mine, n, wrong, limits); s != status::ok) return s;
     }

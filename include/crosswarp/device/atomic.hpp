@@ -37,7 +37,7 @@ concept update_order = load_order<O> || store_order<O> || std::same_as<O, order:
 
 /// Values that every device can access as one indivisible word.
 template <class T>
-concept atomic_word = std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+concept atomic_word = std::is_trivially_copyable_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8);
 
 /// A view of an ordinary object through which it is accessed atomically at scope `S`.
 /// While any thread uses an atomic_ref to an object, all threads must; and all that are within
@@ -58,14 +58,14 @@ class atomic_ref {
   template <update_order O>
   CW_FN T fetch_add(T value, O o) const noexcept;
   template <update_order O>
-    requires std::integral<T>
-  CW_FN T fetch_and(T value, O o) const noexcept;
+  requires std::integral<T> CW_FN T fetch_and(T value, O o)
+  const noexcept;
   template <update_order O>
-    requires std::integral<T>
-  CW_FN T fetch_or(T value, O o) const noexcept;
+  requires std::integral<T> CW_FN T fetch_or(T value, O o)
+  const noexcept;
   template <update_order O>
-    requires std::integral<T>
-  CW_FN T fetch_xor(T value, O o) const noexcept;
+  requires std::integral<T> CW_FN T fetch_xor(T value, O o)
+  const noexcept;
 
   /// Replaces `expected` by `desired`; on failure stores what it saw into `expected`.
   template <update_order O>

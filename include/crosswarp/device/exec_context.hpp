@@ -45,8 +45,8 @@ class kernel_context {
   block_group block() && = delete;
   grid_group grid() && = delete;
 
-  /// For a `__global__` kernel of one's own, of one dimension: the context of the calling GPU thread.
-  /// Grid barriers need a launch by crosswarp::launch; here grid().sync() returns invalid.
+  /// For a `__global__` kernel of one's own, of one dimension: the context of the calling GPU
+  /// thread. Grid barriers need a launch by crosswarp::launch; here grid().sync() returns invalid.
   static CW_FN kernel_context here() noexcept;
 
   /// For the executors only.

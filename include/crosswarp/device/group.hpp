@@ -19,8 +19,8 @@ namespace crosswarp::device {
 inline constexpr int broadcast_bytes = 64;
 
 template <class T>
-concept broadcastable =
-    std::is_trivially_copyable_v<T> && sizeof(T) <= static_cast<std::size_t>(broadcast_bytes);
+concept broadcastable = std::is_trivially_copyable_v<T> &&
+                        sizeof(T) <= static_cast<std::size_t>(broadcast_bytes);
 
 /// rank() in [0, size()); sync() orders everything each thread did before it ahead of everything
 /// each thread does after it; broadcast(v) returns the leader's (rank 0) v to all; any(b) tells all
@@ -122,7 +122,8 @@ template <group G>
 /// poll_until by the leader of `g`, the outcome given to all.
 /// Order: what ready() acquired is visible to the whole group afterwards.
 template <group G, class Predicate>
-[[nodiscard]] CW_FN inline status poll_until(const G& g, Predicate&& ready, const wait_limits& limits) noexcept {
+[[nodiscard]] CW_FN inline status poll_until(const G& g, Predicate&& ready,
+                                             const wait_limits& limits) noexcept {
   return leader_of(g, [&] { return poll_until(ready, limits); });
 }
 

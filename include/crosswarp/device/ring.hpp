@@ -19,23 +19,23 @@ namespace crosswarp::device {
 /// Lives with the consumer. Zero at the start.
 struct ring_inbox {
   struct alignas(line_bytes) {
-    std::uint64_t head;      ///< written by the producer: everything before it may be read
-    std::uint64_t end;       ///< written by the producer before `closed`: where the stream ends
-    std::uint32_t closed;    ///< written by the producer, once: why, not 0; `end` holds
+    std::uint64_t head;    ///< written by the producer: everything before it may be read
+    std::uint64_t end;     ///< written by the producer before `closed`: where the stream ends
+    std::uint32_t closed;  ///< written by the producer, once: why, not 0; `end` holds
   } from_producer;
   struct alignas(line_bytes) {
-    std::uint64_t tail;      ///< the consumer's own position, kept from kernel to kernel
+    std::uint64_t tail;  ///< the consumer's own position, kept from kernel to kernel
   } own;
 };
 
 /// Lives with the producer. Zero at the start.
 struct ring_outbox {
   struct alignas(line_bytes) {
-    std::uint64_t tail;      ///< written by the consumer: everything before it may be overwritten
-    std::uint32_t closed;    ///< written by the consumer, once: why it reads no more, not 0
+    std::uint64_t tail;    ///< written by the consumer: everything before it may be overwritten
+    std::uint32_t closed;  ///< written by the consumer, once: why it reads no more, not 0
   } from_consumer;
   struct alignas(line_bytes) {
-    std::uint64_t head;      ///< the producer's own position, kept from kernel to kernel
+    std::uint64_t head;  ///< the producer's own position, kept from kernel to kernel
   } own;
 };
 

@@ -63,9 +63,9 @@ template <class Kernel, class... Args>
 __global__ void entry(device::grid_words* grid, device::wait_limits limits, Kernel kernel,
                       Args... args) {
   const device::kernel_context ctx({.block_index = static_cast<int>(blockIdx.x),
-                             .block_count = static_cast<int>(gridDim.x),
-                             .grid = grid,
-                             .limits = limits});
+                                    .block_count = static_cast<int>(gridDim.x),
+                                    .grid = grid,
+                                    .limits = limits});
   kernel(ctx, args...);
 }
 
@@ -110,7 +110,7 @@ void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
 namespace crosswarp {
 
 template <class Kernel, class... Args>
-  requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
+requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
 void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
   static_assert(std::is_trivially_copyable_v<Kernel> && (std::is_trivially_copyable_v<Args> && ...),
                 "kernels and their arguments are copied to the device byte by byte");

@@ -8,8 +8,7 @@
 namespace crosswarp {
 
 template <class T>
-  requires std::is_trivially_copyable_v<T>
-std::vector<T> world::allgather(const T& mine) {
+requires std::is_trivially_copyable_v<T> std::vector<T> world::allgather(const T& mine) {
   const auto all = allgather(std::as_bytes(std::span(&mine, 1)));
   std::vector<T> values(all.size());
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -28,20 +27,18 @@ namespace world_impl {
 }  // namespace world_impl
 
 template <class T>
-  requires std::is_trivially_copyable_v<T>
-T* symmetric_buffer<T>::data() const noexcept {
+requires std::is_trivially_copyable_v<T> T* symmetric_buffer<T>::data() const noexcept {
   return data(world_impl::rank_of(block_.owner()));
 }
 
 template <class T>
-  requires std::is_trivially_copyable_v<T>
-T* symmetric_buffer<T>::data(int pe) const {
+requires std::is_trivially_copyable_v<T> T* symmetric_buffer<T>::data(int pe) const {
   std::byte* const base = world_impl::heap_base(block_.owner(), pe);
   return base == nullptr ? nullptr : reinterpret_cast<T*>(base + block_.offset());
 }
 
 template <class T>
-  requires std::is_trivially_copyable_v<T>
+requires std::is_trivially_copyable_v<T>
 void symmetric_buffer<T>::write(std::span<const T> values, std::size_t first) {
   if (first > size_ || values.size() > size_ - first) {
     throw error(errc::invalid_argument, "symmetric_buffer::write", "beyond the end");
@@ -51,8 +48,8 @@ void symmetric_buffer<T>::write(std::span<const T> values, std::size_t first) {
 }
 
 template <class T>
-  requires std::is_trivially_copyable_v<T>
-std::vector<T> symmetric_buffer<T>::read() const {
+requires std::is_trivially_copyable_v<T> std::vector<T> symmetric_buffer<T>::read()
+const {
   std::vector<T> values(size_);
   exec::copy_now(world_impl::device_of(block_.owner()), values.data(), data(), size_ * sizeof(T));
   return values;

@@ -44,8 +44,8 @@ bound_kernel<Kernel, First, Rest...> bind_arguments(Kernel kernel, First first, 
 /// One rank's part of a collective launch.
 struct launch_part {
   launch_shape shape;
-  const void* kind;        ///< equal for equal kernels
-  const void* bound;       ///< the rank's bound_kernel
+  const void* kind;   ///< equal for equal kernels
+  const void* bound;  ///< the rank's bound_kernel
   crosswarp::stream* stream;
 };
 
@@ -56,8 +56,9 @@ void gather_launch(state& s, const launch_part& mine,
 /// How many ranks gather_launch() waits for.
 [[nodiscard]] int gathered_ranks(const state& s) noexcept;
 /// Runs the parts under the device's schedule, to their ends, on the calling thread.
-void run_scheduled(state& s, std::span<const launch_part> parts,
-                   const std::function<std::function<void(const device::kernel_context&)>(const void*)>& body);
+void run_scheduled(
+    state& s, std::span<const launch_part> parts,
+    const std::function<std::function<void(const device::kernel_context&)>(const void*)>& body);
 
 #if defined(__CUDACC__)
 
@@ -84,9 +85,9 @@ __global__ void gathered_entry(device::grid_words* grids, int blocks,
   const int slot = whole / blocks;
   const auto& part = reinterpret_cast<const gathered_part<Bound>*>(table.bytes)[slot];
   const device::kernel_context ctx({.block_index = whole - slot * blocks,
-                             .block_count = blocks,
-                             .grid = grids + slot,
-                             .limits = part.limits});
+                                    .block_count = blocks,
+                                    .grid = grids + slot,
+                                    .limits = part.limits});
   part.bound(ctx);
 }
 
@@ -140,7 +141,7 @@ void start_gathered(std::span<const launch_part> parts) {
 namespace crosswarp {
 
 template <class Kernel, class... Args>
-  requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
+requires std::invocable<const Kernel&, const device::kernel_context&, const Args&...>
 void launch(world& w, launch_shape shape, Kernel kernel, Args... args) {
   shape.resident = true;
   shape.limits = w.device().limits;

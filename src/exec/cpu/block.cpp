@@ -74,7 +74,10 @@ void team_barrier::leave() noexcept {
 }
 
 block::block(const cpu_grid& g, int i, device::grid_words& w, std::uint32_t launch)
-    : grid(g), index(i), words(w), who{g.owner, launch, i},
+    : grid(g),
+      index(i),
+      words(w),
+      who{g.owner, launch, i},
       shared(g.shape.shared_bytes == 0 ? nullptr : new std::byte[g.shape.shared_bytes]),
       everyone(static_cast<std::uint32_t>(g.shape.threads)) {
   const int width = device::warp_group::width;
@@ -88,13 +91,13 @@ block::block(const cpu_grid& g, int i, device::grid_words& w, std::uint32_t laun
 
 void block::run_thread(int t) {
   const device::kernel_context ctx({.block_index = index,
-                             .block_count = grid.shape.blocks,
-                             .grid = grid.shape.resident ? &words : nullptr,
-                             .limits = grid.shape.limits,
-                             .thread_index = t,
-                             .thread_count = grid.shape.threads,
-                             .block = this,
-                             .shared = shared.get()});
+                                    .block_count = grid.shape.blocks,
+                                    .grid = grid.shape.resident ? &words : nullptr,
+                                    .limits = grid.shape.limits,
+                                    .thread_index = t,
+                                    .thread_count = grid.shape.threads,
+                                    .block = this,
+                                    .shared = shared.get()});
   struct leaver {
     block& b;
     std::size_t warp;
@@ -114,14 +117,16 @@ void first_exception::rethrow_if_any() {
   if (taken_.load()) std::rethrow_exception(exception_);
 }
 
-bool sync_block(block& b, bool vote) noexcept { return b.everyone.arrive_and_wait(vote); }
+bool sync_block(block& b, bool vote) noexcept {
+  return b.everyone.arrive_and_wait(vote);
+}
 
 bool sync_warp(block& b, int warp, bool vote) noexcept {
   return b.warps[static_cast<std::size_t>(warp)]->arrive_and_wait(vote);
 }
 
 std::byte* broadcast_slot(block& b, int warp) noexcept {
-  return b.slots[static_cast<std::size_t>(warp + 1)].bytes;
+  return b.slots[static_cast<std::size_t>(warp) + 1].bytes;
 }
 
 }  // namespace crosswarp::exec::cpu

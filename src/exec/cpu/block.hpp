@@ -16,8 +16,7 @@ namespace crosswarp::exec::cpu {
 /// leaves the barrier, as on a GPU.
 class team_barrier {
  public:
-  explicit team_barrier(std::uint32_t members) noexcept
-      : state_(pack(0, members, false, 0)) {}
+  explicit team_barrier(std::uint32_t members) noexcept : state_(pack(0, members, false, 0)) {}
 
   /// Waits for all members; true when one of them voted true.
   bool arrive_and_wait(bool vote) noexcept;

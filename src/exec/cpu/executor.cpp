@@ -71,7 +71,9 @@ void announce_load(int threads) noexcept {
   announced_load.fetch_add(threads, std::memory_order_relaxed);
 }
 
-bool crowded() noexcept { return announced_load.load(std::memory_order_relaxed) > cores(); }
+bool crowded() noexcept {
+  return announced_load.load(std::memory_order_relaxed) > cores();
+}
 
 bool relax(std::uint32_t spin) noexcept {
   if (scheduler* s = running().decides) return s->on_wait(spin);
@@ -177,8 +179,7 @@ class round_robin final : public scheduler {
       }
       std::erase_if(fibers_, [](const auto& f) { return f->body.done(); });
       // When a whole round only waited, it is for another OS thread: let that one run.
-      idle = moved_ || fibers_.size() != before ? 0
-                                                : idle + static_cast<std::uint32_t>(before);
+      idle = moved_ || fibers_.size() != before ? 0 : idle + static_cast<std::uint32_t>(before);
       if (idle > 0) relax_thread(idle);
     }
     running() = {};
@@ -209,8 +210,8 @@ class round_robin final : public scheduler {
     turns[static_cast<std::size_t>(b % workers)].add(g, *g.blocks[static_cast<std::size_t>(b)]);
   }
   const load_note note(workers - 1);  // the stream's own thread is its rank's, which is counted
-  thread_cache::instance().run_together(
-      workers, [&](int w) { turns[static_cast<std::size_t>(w)].run(); });
+  thread_cache::instance().run_together(workers,
+                                        [&](int w) { turns[static_cast<std::size_t>(w)].run(); });
 }
 
 #endif
@@ -328,10 +329,13 @@ class deterministic final : public scheduler {
   enum class note : std::uint8_t { starts, reads, writes, waits };
   struct task {
     task(deterministic& d, running_grid& g, block& b, int t)
-        : owner(b), body([&d, &g, &b, t] {
-            d.stop(note::starts);
-            g.run_thread(b, t);
-          }, false) {}
+        : owner(b),
+          body(
+              [&d, &g, &b, t] {
+                d.stop(note::starts);
+                g.run_thread(b, t);
+              },
+              false) {}
     block& owner;
     fiber body;
     std::atomic<note> left{note::starts};
@@ -377,8 +381,8 @@ class deterministic final : public scheduler {
       // To the end of its look: until it waits again, writes, or ends.
       do {
         step(i);
-      } while (tasks_.size() == before && tasks_[i]->left.load(std::memory_order_relaxed) ==
-                                              note::reads);
+      } while (tasks_.size() == before &&
+               tasks_[i]->left.load(std::memory_order_relaxed) == note::reads);
       if (tasks_.size() == before) ++i;
     }
   }
@@ -431,7 +435,9 @@ void run_scheduled(const std::vector<cpu_grid>& grids, schedule& s) {
   }
 }
 
-bool scheduling_available() noexcept { return true; }
+bool scheduling_available() noexcept {
+  return true;
+}
 
 #else
 
@@ -440,7 +446,9 @@ void run_scheduled(const std::vector<cpu_grid>& /*grids*/, schedule& /*s*/) {
               "deterministic schedules need a checked build with Boost.Context");
 }
 
-bool scheduling_available() noexcept { return false; }
+bool scheduling_available() noexcept {
+  return false;
+}
 
 #endif
 

@@ -99,8 +99,7 @@ CW_NO_TSAN void fiber::enter() {
 #if CW_TSAN
   // The first switch hands over what was prepared for the fiber, like starting a thread.
   tsan_outside_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(tsan_inside_,
-                         ordered_ || !started_ ? 0 : __tsan_switch_to_fiber_no_sync);
+  __tsan_switch_to_fiber(tsan_inside_, ordered_ || !started_ ? 0 : __tsan_switch_to_fiber_no_sync);
 #endif
   started_ = true;
   inside_ = ctx::jump_fcontext(inside_, this).fctx;

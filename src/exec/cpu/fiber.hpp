@@ -40,7 +40,9 @@ class fiber {
   void enter();
   void leave(bool last);
 #else
-  void enter() { inside_ = boost::context::detail::jump_fcontext(inside_, this).fctx; }
+  void enter() {
+    inside_ = boost::context::detail::jump_fcontext(inside_, this).fctx;
+  }
   void leave(bool last) {
     done_ = last;
     outside_ = boost::context::detail::jump_fcontext(outside_, nullptr).fctx;

@@ -20,7 +20,9 @@ schedule schedule::exhaustive(int preemptions, std::uint64_t limit) {
   return s;
 }
 
-bool schedule::available() noexcept { return exec::cpu::scheduling_available(); }
+bool schedule::available() noexcept {
+  return exec::cpu::scheduling_available();
+}
 
 namespace {
 
@@ -70,10 +72,10 @@ std::size_t schedule::choose(std::size_t options, std::size_t preferred) {
                 "decides what it does");
   }
   // Alternative 0 is to stay, so that the first execution has no preemption at all.
-  const std::size_t pick = !may_stay               ? c.taken
-                           : c.taken == 0          ? preferred
-                           : c.taken <= preferred  ? c.taken - 1
-                                                   : c.taken;
+  const std::size_t pick = !may_stay              ? c.taken
+                           : c.taken == 0         ? preferred
+                           : c.taken <= preferred ? c.taken - 1
+                                                  : c.taken;
   if (may_stay && pick != preferred) ++preempted_;
   return pick;
 }

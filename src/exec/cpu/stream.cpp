@@ -178,8 +178,8 @@ class cpu_backend final : public backend {
   }
   void* allocate(device_ref /*d*/, memory_kind /*kind*/, std::size_t bytes) override {
     constexpr std::size_t alignment = 4096;  // whole pages: a registration may share them
-    void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment +
-                                                (bytes == 0 ? alignment : 0));
+    void* p = std::aligned_alloc(
+        alignment, (bytes + alignment - 1) / alignment * alignment + (bytes == 0 ? alignment : 0));
     if (p == nullptr) {
       throw error(errc::out_of_memory, "buffer", std::to_string(bytes) + " bytes on the CPU");
     }

@@ -5,14 +5,26 @@
 namespace crosswarp::exec::cuda {
 
 namespace {
-[[noreturn]] void refuse() { throw error(errc::not_supported, "cuda", absence_reason()); }
+[[noreturn]] void refuse() {
+  throw error(errc::not_supported, "cuda", absence_reason());
+}
 }  // namespace
 
-backend& instance() { refuse(); }
-int device_count() noexcept { return 0; }
-std::string absence_reason() { return "this build has no CUDA (CROSSWARP_CUDA=OFF or no nvcc)"; }
-std::vector<device_info> list() { return {}; }
-void pin(device_ref /*d*/, void* /*p*/, std::size_t /*bytes*/) { refuse(); }
+backend& instance() {
+  refuse();
+}
+int device_count() noexcept {
+  return 0;
+}
+std::string absence_reason() {
+  return "this build has no CUDA (CROSSWARP_CUDA=OFF or no nvcc)";
+}
+std::vector<device_info> list() {
+  return {};
+}
+void pin(device_ref /*d*/, void* /*p*/, std::size_t /*bytes*/) {
+  refuse();
+}
 void unpin(void* /*p*/) noexcept {}
 
 }  // namespace crosswarp::exec::cuda

@@ -1,4 +1,6 @@
 // Streams, events and memory of CUDA devices.
+#include "cuda.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <string>
@@ -6,7 +8,6 @@
 #include "../backends.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
-#include "cuda.hpp"
 
 namespace crosswarp::exec::cuda {
 
@@ -14,8 +15,8 @@ void check(int code, const char* call) {
   if (code == cudaSuccess) return;
   const auto e = static_cast<cudaError_t>(code);
   (void)cudaGetLastError();  // a failed launch must not be reported again by the next call
-  const errc kind = e == cudaErrorMemoryAllocation                  ? errc::out_of_memory
-                    : e == cudaErrorCooperativeLaunchTooLarge       ? errc::does_not_fit
+  const errc kind = e == cudaErrorMemoryAllocation            ? errc::out_of_memory
+                    : e == cudaErrorCooperativeLaunchTooLarge ? errc::does_not_fit
                     : e == cudaErrorNoDevice || e == cudaErrorInsufficientDriver
                         ? errc::not_supported
                         : errc::device_fault;
@@ -26,7 +27,9 @@ device_scope::device_scope(int ordinal) {
   check(cudaGetDevice(&before_), "cudaGetDevice");
   if (before_ != ordinal) check(cudaSetDevice(ordinal), "cudaSetDevice");
 }
-device_scope::~device_scope() { cudaSetDevice(before_); }
+device_scope::~device_scope() {
+  cudaSetDevice(before_);
+}
 
 void check_resident(int device, const void* function, const launch_shape& shape, int grids) {
   const device_scope here(device);
@@ -148,9 +151,8 @@ class cuda_backend final : public backend {
     const std::size_t n = bytes == 0 ? 1 : bytes;
     void* p = nullptr;
     const bool pinned = kind == memory_kind::pinned;
-    const cudaError_t e = pinned
-                              ? cudaHostAlloc(&p, n, cudaHostAllocMapped | cudaHostAllocPortable)
-                              : cudaMalloc(&p, n);
+    const cudaError_t e = pinned ? cudaHostAlloc(&p, n, cudaHostAllocMapped | cudaHostAllocPortable)
+                                 : cudaMalloc(&p, n);
     if (e == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
       throw error(errc::out_of_memory, "buffer",
@@ -221,6 +223,8 @@ void pin(device_ref d, void* p, std::size_t bytes) {
         "cudaHostRegister");
 }
 
-void unpin(void* p) noexcept { cudaHostUnregister(p); }
+void unpin(void* p) noexcept {
+  cudaHostUnregister(p);
+}
 
 }  // namespace crosswarp::exec::cuda

@@ -38,8 +38,7 @@ struct driver_calls {
   PFN_cuMemRelease_v10020 release = driver<PFN_cuMemRelease_v10020>("cuMemRelease", 10020);
   PFN_cuMemMap_v10020 map = driver<PFN_cuMemMap_v10020>("cuMemMap", 10020);
   PFN_cuMemUnmap_v10020 unmap = driver<PFN_cuMemUnmap_v10020>("cuMemUnmap", 10020);
-  PFN_cuMemSetAccess_v10020 set_access =
-      driver<PFN_cuMemSetAccess_v10020>("cuMemSetAccess", 10020);
+  PFN_cuMemSetAccess_v10020 set_access = driver<PFN_cuMemSetAccess_v10020>("cuMemSetAccess", 10020);
   PFN_cuMemAddressReserve_v10020 reserve =
       driver<PFN_cuMemAddressReserve_v10020>("cuMemAddressReserve", 10020);
   PFN_cuMemAddressFree_v10020 free_address =
@@ -200,8 +199,8 @@ class ipc_mapping final : public mapping {
 }  // namespace
 
 std::unique_ptr<mapping> share_new_on_gpu(const request& r, std::size_t bytes) {
-  const auto votes = r.boot.allgather(packer().u32(can_export(r.device.ordinal()) ? 1 : 0).take(),
-                                      r.timeout);
+  const auto votes =
+      r.boot.allgather(packer().u32(can_export(r.device.ordinal()) ? 1 : 0).take(), r.timeout);
   bool all = true;
   for (const auto& v : votes) all = all && unpacker(v).u32() == 1;
   if (all) return std::make_unique<vmm_mapping>(r, bytes);
@@ -223,7 +222,8 @@ std::string gpu_obstacle(const request& r, void* p) {
   }
   if (cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(start)) == cudaSuccess) return {};
   (void)cudaGetLastError();
-  return "its allocator gives no IPC handle (expandable segments, pools, VMM): take the memory from "
+  return "its allocator gives no IPC handle (expandable segments, pools, VMM): take the memory "
+         "from "
          "cudaMalloc or crosswarp::buffer";
 }
 

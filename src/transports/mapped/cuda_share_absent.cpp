@@ -9,12 +9,16 @@ namespace {
 }
 }  // namespace
 
-std::unique_ptr<mapping> share_new_on_gpu(const request& /*r*/, std::size_t /*bytes*/) { refuse(); }
+std::unique_ptr<mapping> share_new_on_gpu(const request& /*r*/, std::size_t /*bytes*/) {
+  refuse();
+}
 std::unique_ptr<mapping> share_existing_on_gpu(const request& /*r*/, void* /*p*/,
                                                std::size_t /*bytes*/) {
   refuse();
 }
 
-std::string gpu_obstacle(const request& /*r*/, void* /*p*/) { refuse(); }
+std::string gpu_obstacle(const request& /*r*/, void* /*p*/) {
+  refuse();
+}
 
 }  // namespace crosswarp::mapped

@@ -31,7 +31,8 @@ std::vector<std::byte*> exchange_addresses(const request& r, void* mine) {
 /// Memory of a rank that is a thread of this process, owned by it.
 class own_memory final : public mapping {
  public:
-  own_memory(const request& r, std::size_t bytes) : device_(r.device), kind_(r.kind), bytes_(bytes) {
+  own_memory(const request& r, std::size_t bytes)
+      : device_(r.device), kind_(r.kind), bytes_(bytes) {
     if (on_host()) {
       check_host_memory(bytes, r.who.locals.size());
       // Pages come when they are first touched.
@@ -87,7 +88,8 @@ class shared_in_place final : public node_segment {
   }
   ~shared_in_place() override {
     if (length_ == 0) return;
-    void* const own = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const own =
+        mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (own == MAP_FAILED) return;  // stays shared, which nobody notices
     std::memcpy(own, start_, length_);
     if (mremap(own, length_, length_, MREMAP_MAYMOVE | MREMAP_FIXED, start_) == MAP_FAILED) {
@@ -99,7 +101,8 @@ class shared_in_place final : public node_segment {
 
   static std::string obstacle(const void* p) {
     if (reinterpret_cast<std::uintptr_t>(p) % page() == 0) return {};
-    return "CPU memory is shared between processes by whole pages, and this begins inside one: take "
+    return "CPU memory is shared between processes by whole pages, and this begins inside one: "
+           "take "
            "it from crosswarp::buffer, mmap, or aligned_alloc of whole pages";
   }
 

@@ -36,7 +36,9 @@ std::size_t available_memory() {
   return available;
 }
 
-std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+std::size_t round_up(std::size_t n, std::size_t to) {
+  return (n + to - 1) / to * to;
+}
 
 descriptor make_segment(std::size_t length) {
   descriptor fd(memfd_create("crosswarp", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -77,7 +79,8 @@ node_segment::node_segment(const request& r, std::size_t bytes_here) {
   if (r.who.locals.front() == r.boot.rank()) made = make_segment(length_);
   auto all = allgather_descriptors(r.boot, r.who.locals, made.get(), r.timeout);
   fd_ = std::move(all.front());
-  void* p = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
+  void* p =
+      mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
   if (p == MAP_FAILED) {
     throw error::from_errno(errno, "mmap", options::print_bytes(length_) + " of shared memory");
   }

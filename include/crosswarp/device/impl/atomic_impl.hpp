@@ -100,24 +100,21 @@ CW_FN inline T atomic_ref<T, S>::fetch_add(T value, O o) const noexcept {
 
 template <atomic_word T, scope S>
 template <update_order O>
-  requires std::integral<T>
-CW_FN inline T atomic_ref<T, S>::fetch_and(T value, O o) const noexcept {
+requires std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_and(T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).fetch_and(value, impl::native(o));
 }
 
 template <atomic_word T, scope S>
 template <update_order O>
-  requires std::integral<T>
-CW_FN inline T atomic_ref<T, S>::fetch_or(T value, O o) const noexcept {
+requires std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_or(T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).fetch_or(value, impl::native(o));
 }
 
 template <atomic_word T, scope S>
 template <update_order O>
-  requires std::integral<T>
-CW_FN inline T atomic_ref<T, S>::fetch_xor(T value, O o) const noexcept {
+requires std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_xor(T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).fetch_xor(value, impl::native(o));
 }

@@ -37,7 +37,7 @@ CW_FN inline std::byte* kernel_context::shared_memory() const noexcept {
 CW_FN inline kernel_context kernel_context::here() noexcept {
 #if CW_ON_GPU
   return kernel_context(place{.block_index = static_cast<int>(blockIdx.x),
-                       .block_count = static_cast<int>(gridDim.x)});
+                              .block_count = static_cast<int>(gridDim.x)});
 #else
   return kernel_context(place{});
 #endif
@@ -115,8 +115,8 @@ CW_FN inline T warp_group::broadcast(T value) const noexcept {
   return value;
 #else
   if (context_->cpu_block_ == nullptr) return value;
-  return impl::broadcast_through(
-      *this, exec::cpu::broadcast_slot(*context_->cpu_block_, index()), value);
+  return impl::broadcast_through(*this, exec::cpu::broadcast_slot(*context_->cpu_block_, index()),
+                                 value);
 #endif
 }
 

@@ -1,0 +1,62 @@
+// Ranks that write to each other from inside a kernel: put, then signal.
+//
+//   ./02_ring                              four ranks as threads of this process
+//   crosswarp run -n 4 ./02_ring           four processes
+//   CROSSWARP_DEVICE=cuda ./02_ring        four ranks that share a GPU
+#include <cstdio>
+
+#include "crosswarp/options.hpp"
+#include "crosswarp/world_launch.hpp"
+
+namespace cw = crosswarp;
+namespace dev = crosswarp::device;
+
+struct mailbox {
+  dev::signal_line full;
+  int letter;
+};
+
+/// Writes to the right neighbour, then waits for what comes from the left.
+struct pass_right {
+  CW_FN void operator()(const dev::kernel_context& ctx, dev::world w, dev::symmetric<mailbox> boxes,
+                        int* received, cw::status* outcome) const {
+    const auto me = ctx.thread();
+    mailbox& right = *boxes.at((w.rank + 1) % w.size);
+    right.letter = 100 + w.rank;
+    dev::notify(me, dev::signal(right.full), 1);  // the letter is visible to who sees the signal
+
+    mailbox& mine = *boxes.local();
+    *outcome = dev::wait(me, dev::signal(mine.full), 1, w.limits);  // ends, whatever happens
+    *received = mine.letter;
+  }
+};
+
+void rank_main(cw::world& w) {
+  const cw::device_ref device = w.options().device;
+  cw::symmetric_buffer<mailbox> boxes(w, 1);
+  cw::buffer<int> received(device, 1);
+  cw::buffer<cw::status> outcome(device, 1);
+  cw::launch(w, {}, pass_right{}, w.device(), boxes.device(), received.data(), outcome.data());
+  w.stream().sync();
+  const int expected = 100 + (w.rank() + w.size() - 1) % w.size();
+  const int got = received.read()[0];
+  if (outcome.read()[0] != cw::status::ok || got != expected) {
+    throw cw::error(cw::errc::device_fault, "ring", "the wrong letter came", w.rank());
+  }
+  std::printf("rank %d of %d on %s got %d\n", w.rank(), w.size(), device.name().c_str(), got);
+}
+
+int main() {
+  try {
+    if (cw::options::read("CROSSWARP_BOOTSTRAP")) {
+      cw::world w;
+      rank_main(w);
+    } else {
+      cw::run_local(4, rank_main);
+    }
+    return 0;
+  } catch (const cw::error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}
