@@ -1,0 +1,28 @@
+// The scenes of the tour.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "benchmarks/bench.hpp"
+
+namespace crosswarp::tool {
+
+/// What a scene shows: that it is right, and how fast it is.
+struct scene {
+  std::string name;
+  std::string story;  ///< what happened, for a person
+  int ranks = 1;
+  std::string device;
+  std::string path;
+  std::string figure;  ///< latency or bandwidth
+  bool verified = false;
+  std::vector<bench::row> rows;
+};
+
+/// A sum by blocks that wait for each other.
+scene exec_scene(device_ref d);
+/// A message that goes around the ranks.
+scene memory_scene(device_ref d);
+
+}  // namespace crosswarp::tool
