@@ -2,6 +2,7 @@
 // end.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -11,12 +12,23 @@
 namespace crosswarp::tool {
 namespace {
 
+/// The first latency of the scene, and its best bandwidth if it has one.
+std::string figure(const scene& s) {
+  std::string out;
+  double best = 0;
+  for (const bench::row& r : s.rows) {
+    if (r.unit == "GB/s") best = std::max(best, r.median);
+    if (r.unit == "us" && out.empty()) out = fmt::format("{:.3g} us", r.median);
+  }
+  return best > 0 ? out + fmt::format(", {:.3g} GB/s", best) : out;
+}
+
 std::string closing_table(const std::vector<scene>& scenes) {
   std::string out = fmt::format("{:<8} {:>5}  {:<8} {:<14} {:<32} {}\n", "scene", "ranks", "device",
                                 "path", "latency or bandwidth", "verified");
   for (const scene& s : scenes) {
     out += fmt::format("{:<8} {:>5}  {:<8} {:<14} {:<32} {}\n", s.name, s.ranks, s.device,
-                       s.path.empty() ? "-" : s.path, s.figure, s.verified ? "yes" : "NO");
+                       s.path.empty() ? "-" : s.path, figure(s), s.verified ? "yes" : "NO");
   }
   return out;
 }
@@ -42,7 +54,7 @@ std::string page(const std::vector<scene>& scenes) {
     out += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td "
         "class=\"{}\">{}</td></tr>\n",
-        s.name, s.ranks, s.device, s.path.empty() ? "-" : s.path, s.figure,
+        s.name, s.ranks, s.device, s.path.empty() ? "-" : s.path, figure(s),
         s.verified ? "yes" : "no", s.verified ? "yes" : "NO");
   }
   out += "</table>\n";

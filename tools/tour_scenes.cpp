@@ -1,7 +1,5 @@
 #include "tour_scenes.hpp"
 
-#include <fmt/core.h>
-
 #include <numeric>
 
 #include "crosswarp/device/memory.hpp"
@@ -64,7 +62,6 @@ scene exec_scene(device_ref d) {
   how.device = d;
   how.quick = true;
   s.rows = run_benchmarks({"exec"}, how);
-  s.figure = fmt::format("launch {:.3g} us", s.rows.front().median);
   return s;
 }
 
@@ -130,9 +127,6 @@ scene memory_scene(device_ref d) {
   how.quick = true;
   how.processes = d.kind() == device_kind::cpu;
   s.rows = run_benchmarks({"memory"}, how);
-  double best = 0;
-  for (const bench::row& r : s.rows) best = r.unit == "GB/s" ? std::max(best, r.median) : best;
-  s.figure = fmt::format("signal {:.3g} us, put {:.3g} GB/s", s.rows.front().median, best);
   return s;
 }
 

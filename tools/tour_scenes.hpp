@@ -15,7 +15,6 @@ struct scene {
   int ranks = 1;
   std::string device;
   std::string path;
-  std::string figure;  ///< latency or bandwidth
   bool verified = false;
   std::vector<bench::row> rows;
 };
