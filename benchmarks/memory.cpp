@@ -33,7 +33,7 @@ std::vector<row> bench_memory(const setup& s, const rank_runner& run_ranks) {
   two.ranks = 2;
   add(run_ranks("signal", two));
   std::vector<int> counts = {2};
-  if (s.device.kind() == device_kind::cuda) counts = {2, 4, 8, 16};
+  if (s.device.kind() == device_kind::cuda && !s.processes) counts = {2, 4, 8, 16};
   for (const int n : counts) {
     setup these = s;
     these.ranks = n;

@@ -39,7 +39,26 @@ struct signal_ping_pong {
   }
 };
 
+/// A signal that carries no data, as other libraries' bare signal operations do.
+struct unordered_ping_pong {
+  CW_FN void operator()(const context& /*ctx*/, dev::world w, dev::symmetric<flags> mem,
+                        std::uint64_t first, int rounds, double* out) const {
+    if (w.rank > 1) return;
+    const dev::signal mine(w.rank == 0 ? mem.local()->pong : mem.local()->ping);
+    const dev::signal theirs(w.rank == 0 ? mem.at(1)->ping : mem.at(0)->pong);
+    const std::uint64_t begin = dev::now_ns();
+    for (int i = 1; i <= rounds; ++i) {
+      const std::uint64_t n = first + static_cast<std::uint64_t>(i);
+      if (w.rank == 0) theirs.set_unordered(n);
+      if (mine.wait_unordered(n, w.limits) != status::ok) return;
+      if (w.rank == 1) theirs.set_unordered(n);
+    }
+    *out = static_cast<double>(dev::now_ns() - begin) / rounds;
+  }
+};
+
 /// The bare way: the same flags, and nothing that ends a wait but the flag. This is the limit.
+template <class Set, class See>
 struct bare_ping_pong {
   CW_FN void operator()(const context& /*ctx*/, dev::world w, dev::symmetric<flags> mem,
                         std::uint64_t first, int rounds, double* out) const {
@@ -51,9 +70,9 @@ struct bare_ping_pong {
     const std::uint64_t begin = dev::now_ns();
     for (int i = 1; i <= rounds; ++i) {
       const std::uint64_t n = first + static_cast<std::uint64_t>(i);
-      if (w.rank == 0) theirs.store(n, dev::order::release);
-      for (bool there = false; !there;) there = mine.load(dev::order::acquire) == n;
-      if (w.rank == 1) theirs.store(n, dev::order::release);
+      if (w.rank == 0) theirs.store(n, Set{});
+      for (bool there = false; !there;) there = mine.load(See{}) == n;
+      if (w.rank == 1) theirs.store(n, Set{});
     }
     *out = static_cast<double>(dev::now_ns() - begin) / rounds;
   }
@@ -63,9 +82,10 @@ struct bare_ping_pong {
 struct barrier_rounds {
   CW_FN void operator()(const context& ctx, dev::world w, int rounds, double* out) const {
     const auto g = ctx.block();
+    auto all = w.all.open(g);
     const std::uint64_t begin = dev::now_ns();
     for (int i = 0; i < rounds; ++i) {
-      if (w.barrier_all(g) != status::ok) return;
+      if (all.wait(g) != status::ok) return;
     }
     if (g.rank() == 0) *out = static_cast<double>(dev::now_ns() - begin) / rounds;
   }
@@ -129,7 +149,9 @@ void sample(world& w, samples& into, double scale, int threads, Kernel k, Args..
   into.add(out.read()[0] * scale);
 }
 
-std::vector<row> signal_benchmark(world& w, const setup& s) {
+/// Ping-pong by `Ours` against the same by `Bare`.
+template <class Ours, class Bare>
+row ping_pong_row(world& w, const setup& s, const char* what) {
   symmetric_buffer<flags> mem(w, 1);
   symmetric_buffer<flags> bare_mem(w, 1);
   const int rounds = on_gpu(w) ? 2000 : 20'000;
@@ -138,14 +160,26 @@ std::vector<row> signal_benchmark(world& w, const setup& s) {
   const double one_way_us = 0.5e-3;
   for (int i = 0; i < (s.quick ? 7 : 31); ++i) {
     const auto first = static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(rounds);
-    sample(w, ours, one_way_us, 1, signal_ping_pong{}, mem.device(), first, rounds);
-    sample(w, bare, one_way_us, 1, bare_ping_pong{}, bare_mem.device(), first, rounds);
+    sample(w, ours, one_way_us, 1, Ours{}, mem.device(), first, rounds);
+    sample(w, bare, one_way_us, 1, Bare{}, bare_mem.device(), first, rounds);
   }
-  row r = base_row(w, "signal, one way (limit: bare flag)");
+  row r = base_row(w, what);
   ours.fill(r);
   r.unit = "us";
   r.limit = bare.median();
-  return {r};
+  return r;
+}
+
+std::vector<row> signal_benchmark(world& w, const setup& s) {
+  namespace order = dev::order;
+  std::vector<row> rows;
+  rows.push_back(
+      ping_pong_row<signal_ping_pong, bare_ping_pong<order::release_t, order::acquire_t>>(
+          w, s, "signal, one way (limit: bare flag)"));
+  rows.push_back(
+      ping_pong_row<unordered_ping_pong, bare_ping_pong<order::relaxed_t, order::relaxed_t>>(
+          w, s, "unordered signal, one way (limit: bare flag)"));
+  return rows;
 }
 
 std::vector<row> barrier_benchmark(world& w, const setup& s) {

@@ -42,6 +42,12 @@ class signal {
     system_atomic<std::uint64_t>(*word_).fetch_add(amount, order::release);  // pairs with read()
   }
 
+  /// Raises the signal and orders nothing: for news that carry no data. On a GPU it is faster by
+  /// the fence that set() needs.
+  CW_FN void set_unordered(std::uint64_t value) const noexcept {
+    system_atomic<std::uint64_t>(*word_).store(value, order::relaxed);
+  }
+
   [[nodiscard]] CW_FN std::uint64_t read() const noexcept {
     return system_atomic<std::uint64_t>(*word_).load(order::acquire);  // pairs with set(), add()
   }
@@ -54,6 +60,12 @@ class signal {
   }
   [[nodiscard]] CW_FN status wait(std::uint64_t want, deadline& by) const noexcept {
     return poll_until([&] { return reached(read(), want); }, by);
+  }
+  /// Waits until the signal has reached `want` and orders nothing; goes with set_unordered().
+  [[nodiscard]] CW_FN status wait_unordered(std::uint64_t want,
+                                            const wait_limits& limits) const noexcept {
+    const system_atomic<std::uint64_t> word(*word_);
+    return poll_until([&] { return reached(word.load(order::relaxed), want); }, limits);
   }
 
  private:

@@ -51,6 +51,32 @@ class symmetric {
   std::size_t size_ = 0;
 };
 
+/// A barrier in use by one group: it counts in a register, so it is the fast way to meet many
+/// times. While it is open, nobody else on this rank uses the same barrier.
+class open_barrier {
+ public:
+  /// Waits for all ranks.
+  /// Visibility: what any thread of `g` did before, on any rank, is visible after it to every
+  ///             thread of every rank's group.
+  /// Callers:    all threads of `g`, on every rank.
+  /// Fails:      timeout, peer_lost, aborted; unreachable when a rank's memory is not mapped.
+  ///             A barrier that has failed is of no more use.
+  template <group G>
+  [[nodiscard]] CW_FN status wait(const G& g) noexcept;
+
+ private:
+  friend class barrier;
+  CW_FN open_barrier(const symmetric<signal_line>& lines, int rank, int size,
+                     const wait_limits& limits, std::uint64_t count) noexcept
+      : lines_(lines), rank_(rank), size_(size), limits_(limits), count_(count) {}
+
+  symmetric<signal_line> lines_;
+  int rank_;
+  int size_;
+  wait_limits limits_;
+  std::uint64_t count_;  // barriers passed, equal in all threads of the group
+};
+
 /// A barrier of all ranks of a world. One group per rank may be inside at a time; for more, the
 /// host makes one barrier for each.
 class barrier {
@@ -66,14 +92,14 @@ class barrier {
                 const wait_limits& limits) noexcept
       : lines_(lines), rank_(rank), size_(size), limits_(limits) {}
 
-  /// Waits for all ranks.
-  /// Visibility: what any thread of `g` did before, on any rank, is visible after it to every
-  ///             thread of every rank's group.
-  /// Callers:    all threads of `g`, on every rank.
-  /// Fails:      timeout, peer_lost, aborted; unreachable when a rank's memory is not mapped.
-  ///             A barrier that has failed is of no more use.
   template <group G>
-  [[nodiscard]] CW_FN status wait(const G& g) const noexcept;
+  [[nodiscard]] CW_FN open_barrier open(const G& g) const noexcept;
+
+  /// Meets once; see open_barrier::wait.
+  template <group G>
+  [[nodiscard]] CW_FN status wait(const G& g) const noexcept {
+    return open(g).wait(g);
+  }
 
  private:
   symmetric<signal_line> lines_;
@@ -90,7 +116,7 @@ struct world {
   wait_limits limits;           ///< for every wait that names no others
   barrier all;                  ///< the world's own barrier
 
-  /// The barrier of all ranks; see device::barrier::wait.
+  /// The barrier of all ranks; see open_barrier::wait.
   template <group G>
   [[nodiscard]] CW_FN status barrier_all(const G& g) const noexcept {
     return all.wait(g);

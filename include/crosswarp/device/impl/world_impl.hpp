@@ -5,14 +5,19 @@
 
 namespace crosswarp::device {
 
+template <group G>
+CW_FN inline open_barrier barrier::open(const G& g) const noexcept {
+  return {lines_, rank_, size_, limits_, leader_of(g, [&] { return lines_.local()[size_].word; })};
+}
+
 // All ranks meet in one step: each writes its count to its line at every other rank, then waits
 // for the lines at home. A group of at least `size` threads does all of that at once.
 template <group G>
-CW_FN inline status barrier::wait(const G& g) const noexcept {
+CW_FN inline status open_barrier::wait(const G& g) noexcept {
   signal_line* const own = lines_.local();
-  const auto ranks = static_cast<std::size_t>(size_);
-  // The broadcast orders what all threads did before ahead of each thread's set() below.
-  const std::uint64_t count = leader_of(g, [&] { return ++own[ranks].word; });
+  ++count_;
+  if (g.rank() == 0) own[size_].word = count_;
+  g.sync();  // what all threads did before is ahead of each thread's set()
   status mine = status::ok;
   for (int pe = g.rank(); pe < size_; pe += g.size()) {
     if (pe == rank_) continue;
@@ -20,13 +25,13 @@ CW_FN inline status barrier::wait(const G& g) const noexcept {
     if (theirs == nullptr) {
       mine = status::unreachable;
     } else {
-      signal(theirs[rank_]).set(count);  // pairs with wait() below, on rank pe
+      signal(theirs[rank_]).set(count_);  // pairs with wait() below, on rank pe
     }
   }
   deadline by(limits_);
   for (int pe = g.rank(); pe < size_ && mine == status::ok; pe += g.size()) {
     by.blame(pe);
-    if (pe != rank_) mine = signal(own[pe]).wait(count, by);
+    if (pe != rank_) mine = signal(own[pe]).wait(count_, by);
   }
   return agree(g, mine);
 }
