@@ -117,11 +117,7 @@ struct bare_barrier {
 
 struct put_bytes {
   CW_FN void operator()(const context& ctx, char* to, const char* from, std::size_t bytes) const {
-    const auto blocks = static_cast<std::size_t>(ctx.block_count());
-    const std::size_t piece = (bytes / blocks + 127) / 128 * 128;
-    const std::size_t begin = piece * static_cast<std::size_t>(ctx.block_index());
-    if (begin >= bytes) return;
-    dev::copy(ctx.block(), to + begin, from + begin, bytes - begin < piece ? bytes - begin : piece);
+    dev::copy_part(ctx, to, from, bytes);
   }
 };
 

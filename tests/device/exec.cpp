@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "crosswarp/buffer.hpp"
+#include "crosswarp/device/memory.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/launch.hpp"
 #include "support/device.hpp"
@@ -217,6 +218,36 @@ TEST(Stream, EventsOrderStreams) {
   b.sync();
   EXPECT_EQ(x.read(), y.read());
   EXPECT_TRUE(done.ready());
+}
+
+struct copy_parts {
+  CW_FN void operator()(const context& ctx, char* to, const char* from, std::size_t bytes) const {
+    cw::device::copy_part(ctx, to, from, bytes);
+  }
+};
+
+TEST(Memory, CopiesBytesOfEveryAlignmentAndNoMore) {
+  cw::stream s(test_device());
+  constexpr std::size_t room = 300'000;
+  std::vector<char> values(room);
+  for (std::size_t i = 0; i < room; ++i) values[i] = static_cast<char>(i * 131 + i / 251 + 1);
+  cw::buffer<char> from(s.device(), std::span<const char>(values));
+  for (const std::size_t bytes : {0UL, 1UL, 3UL, 15UL, 16UL, 17UL, 127UL, 4099UL, 290'000UL}) {
+    for (const std::size_t shift : {0UL, 1UL, 4UL, 7UL, 8UL}) {
+      for (const std::size_t other : {0UL, 1UL, 4UL, 8UL}) {
+        cw::buffer<char> to(s.device(), room);
+        cw::launch(s, {.blocks = 2, .threads = 96}, copy_parts{}, to.data() + other,
+                   from.data() + shift, bytes);
+        s.sync();
+        const auto got = to.read();
+        for (std::size_t i = 0; i < room; ++i) {
+          const bool inside = i >= other && i < other + bytes;
+          ASSERT_EQ(got[i], inside ? values[i - other + shift] : 0)
+              << bytes << " bytes, " << shift << " to " << other << ", at " << i;
+        }
+      }
+    }
+  }
 }
 
 TEST(Device, NamesParse) {

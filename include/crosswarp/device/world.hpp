@@ -67,13 +67,22 @@ class open_barrier {
  private:
   friend class barrier;
   CW_FN open_barrier(const symmetric<signal_line>& lines, int rank, int size,
-                     const wait_limits& limits, std::uint64_t count) noexcept
-      : lines_(lines), rank_(rank), size_(size), limits_(limits), count_(count) {}
+                     const wait_limits& limits, int first, std::uint64_t count) noexcept
+      : lines_(lines),
+        rank_(rank),
+        size_(size),
+        limits_(limits),
+        own_(lines.local()),
+        first_(first < size ? lines.find(first) : nullptr),
+        count_(count) {}
 
   symmetric<signal_line> lines_;
   int rank_;
   int size_;
   wait_limits limits_;
+  // Looked up once: every acquire empties a GPU's first cache, and with it the table of peers.
+  signal_line* own_;
+  signal_line* first_;   // of the first peer that this thread tells
   std::uint64_t count_;  // barriers passed, equal in all threads of the group
 };
 

@@ -76,4 +76,15 @@ CW_FN inline void copy(const G& g, void* dst, const void* src, std::size_t bytes
 #endif
 }
 
+CW_FN inline void copy_part(const kernel_context& ctx, void* dst, const void* src,
+                            std::size_t bytes) noexcept {
+  constexpr std::size_t piece = 128 * 1024;
+  const std::size_t stride = piece * static_cast<std::size_t>(ctx.block_count());
+  for (std::size_t at = piece * static_cast<std::size_t>(ctx.block_index()); at < bytes;
+       at += stride) {
+    copy(ctx.block(), static_cast<std::byte*>(dst) + at, static_cast<const std::byte*>(src) + at,
+         bytes - at < piece ? bytes - at : piece);
+  }
+}
+
 }  // namespace crosswarp::device
