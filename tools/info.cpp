@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
+#include <sstream>
 #if CROSSWARP_HAVE_HWLOC
 #include <hwloc.h>
 #endif
@@ -10,6 +12,7 @@
 #include "crosswarp/device_ref.hpp"
 #include "crosswarp/options.hpp"
 #include "crosswarp/schedule.hpp"
+#include "crosswarp/world.hpp"
 
 namespace crosswarp::tool {
 namespace {
@@ -36,6 +39,20 @@ json topology() {
 #else
   return nullptr;
 #endif
+}
+
+/// How each rank of the job reaches each other one, when `crosswarp run` started this process.
+json paths(world& w) {
+  std::string mine;
+  for (int r = 0; r < w.size(); ++r) mine += w.path_to(r) + (r + 1 < w.size() ? "\n" : "");
+  json all = json::array();
+  for (const auto& row : w.allgather(std::as_bytes(std::span(mine)))) {
+    json from = json::array();
+    std::istringstream lines(std::string(reinterpret_cast<const char*>(row.data()), row.size()));
+    for (std::string path; std::getline(lines, path);) from.push_back(path);
+    all.push_back(from);
+  }
+  return all;
 }
 
 json gather() {
@@ -101,6 +118,15 @@ void print(const json& j) {
     fmt::print("  {:<8} {}: {}\n", t["name"].get<std::string>(), t["between"].get<std::string>(),
                t["means"].get<std::string>());
   }
+  if (j.contains("paths")) {
+    fmt::print("\npaths, from the rank in front to ranks 0, 1, ...\n");
+    int rank = 0;
+    for (const json& from : j["paths"]) {
+      fmt::print("  {:<4}", rank++);
+      for (const json& path : from) fmt::print(" {:<13}", path.get<std::string>());
+      fmt::print("\n");
+    }
+  }
   fmt::print(
       "\nbuild\n  {}{}\n", j["features"]["checked"].get<bool>() ? "checked" : "unchecked",
       j["features"]["deterministic_schedules"].get<bool>() ? ", deterministic schedules" : "");
@@ -113,7 +139,12 @@ int info(const info_options& o) {
     print_environment(o.json);
     return 0;
   }
-  const json j = gather();
+  json j = gather();
+  if (options::read("CROSSWARP_BOOTSTRAP")) {
+    world w;
+    j["paths"] = paths(w);
+    if (w.rank() != 0) return 0;  // one answer is enough
+  }
   if (o.json) {
     fmt::print("{}\n", j.dump(2));
   } else {
