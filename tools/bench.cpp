@@ -63,6 +63,7 @@ void run_ranks_of_self(const std::vector<std::string>& options,
   words.insert(words.end(), {own_path(), "bench-rank"});
   words.insert(words.end(), rank_arguments.begin(), rank_arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
   pid_t pid = -1;
