@@ -9,13 +9,34 @@
 
 namespace crosswarp::exec::cpu {
 
-std::uint64_t team_barrier::settle(parts p) noexcept {
+inline __attribute__((always_inline)) std::uint64_t team_barrier::settle(parts p) noexcept {
   if (p.arrived < p.members || p.members == 0) {
     return pack(p.generation, p.members, p.vote, p.arrived);
   }
   result_[p.generation & 1U].store(p.vote, std::memory_order_relaxed);
   return pack(p.generation + 1, p.members, false, 0);
 }
+
+#if CROSSWARP_HAVE_FIBERS
+
+/// All members are fibers of this OS thread: no step can come between a load and a store.
+inline __attribute__((always_inline)) bool team_barrier::meet_fibers(bool vote,
+                                                                     fiber& me) noexcept {
+  const parts mine = unpack(state_.load(std::memory_order_relaxed));
+  const std::uint64_t after =
+      settle({mine.generation, mine.members, mine.vote || vote, mine.arrived + 1});
+  state_.store(after, std::memory_order_relaxed);
+  if (unpack(after).generation != mine.generation) {
+    note_progress();
+  } else {
+    do {
+      me.yield();
+    } while (unpack(state_.load(std::memory_order_relaxed)).generation == mine.generation);
+  }
+  return result_[mine.generation & 1U].load(std::memory_order_relaxed);
+}
+
+#endif
 
 bool team_barrier::arrive_and_wait(bool vote) noexcept {
   std::uint64_t before = state_.load(std::memory_order_relaxed);
@@ -40,12 +61,6 @@ void team_barrier::await_generation_after(std::uint32_t generation) noexcept {
   for (std::uint32_t spin = 1;; ++spin) {
     const std::uint64_t now = state_.load(std::memory_order_acquire);
     if (unpack(now).generation != generation) return;
-#if CROSSWARP_HAVE_FIBERS
-    if (here.now != nullptr) {
-      here.now->yield();
-      continue;
-    }
-#endif
     if (here.decides == nullptr && spin > 100) {
       state_.wait(now, std::memory_order_acquire);  // an OS thread sleeps; see tell_waiters()
     } else {
@@ -117,12 +132,19 @@ void first_exception::rethrow_if_any() {
   if (taken_.load()) std::rethrow_exception(exception_);
 }
 
+inline __attribute__((always_inline)) bool team_barrier::meet(bool vote) noexcept {
+#if CROSSWARP_HAVE_FIBERS
+  if (fiber* const me = running().now) return meet_fibers(vote, *me);
+#endif
+  return arrive_and_wait(vote);
+}
+
 bool sync_block(block& b, bool vote) noexcept {
-  return b.everyone.arrive_and_wait(vote);
+  return b.everyone.meet(vote);
 }
 
 bool sync_warp(block& b, int warp, bool vote) noexcept {
-  return b.warps[static_cast<std::size_t>(warp)]->arrive_and_wait(vote);
+  return b.warps[static_cast<std::size_t>(warp)]->meet(vote);
 }
 
 std::byte* broadcast_slot(block& b, int warp) noexcept {

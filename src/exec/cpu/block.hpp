@@ -12,6 +12,8 @@
 
 namespace crosswarp::exec::cpu {
 
+class fiber;
+
 /// A barrier with a vote, for fibers and for OS threads alike. A thread that ends its kernel
 /// leaves the barrier, as on a GPU.
 class team_barrier {
@@ -19,7 +21,7 @@ class team_barrier {
   explicit team_barrier(std::uint32_t members) noexcept : state_(pack(0, members, false, 0)) {}
 
   /// Waits for all members; true when one of them voted true.
-  bool arrive_and_wait(bool vote) noexcept;
+  bool meet(bool vote) noexcept;
   /// One member less; releases the others if they were only waiting for it.
   void leave() noexcept;
 
@@ -42,6 +44,9 @@ class team_barrier {
   /// The state after one step; when it completes the generation, its vote goes to result_.
   std::uint64_t settle(parts p) noexcept;
 
+  // Fibers of one OS thread, which is the fast and the usual case; and everything else.
+  bool meet_fibers(bool vote, fiber& me) noexcept;
+  bool arrive_and_wait(bool vote) noexcept;
   void await_generation_after(std::uint32_t generation) noexcept;
   void tell_waiters() noexcept;
 

@@ -63,7 +63,8 @@ bool relax_thread(std::uint32_t spin) noexcept {
 }  // namespace
 
 running_thread& running() noexcept {
-  thread_local running_thread state;
+  // Looked up at every wait: without a call into the dynamic linker, also in a shared library.
+  __attribute__((tls_model("initial-exec"))) thread_local running_thread state;
   return state;
 }
 
