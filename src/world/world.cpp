@@ -158,9 +158,11 @@ heap_block::heap_block(world& w, std::size_t bytes_asked, std::size_t alignment)
   const std::size_t used = std::min(end, owner_->touched) - std::min(offset_, owner_->touched);
   owner_->touched = std::max(owner_->touched, end);
   if (used == 0) return;
-  const std::vector<std::byte> zeros(used);
-  exec::copy_now(owner_->options.device, heap_base(*owner_, w.rank()) + offset_, zeros.data(),
-                 used);
+  const std::vector<std::byte> zeros(std::min<std::size_t>(used, 1U << 20U));
+  for (std::size_t at = 0; at < used; at += zeros.size()) {
+    exec::copy_now(owner_->options.device, heap_base(*owner_, w.rank()) + offset_ + at,
+                   zeros.data(), std::min(zeros.size(), used - at));
+  }
   w.barrier();
 }
 

@@ -42,6 +42,25 @@ void check_groups(int ranks, const std::function<void(Memory&)>& prepare, Args..
   check<Memory>(ranks, 48, Protocol<by_block>{}, prepare, args...);
 }
 
+/// Each rank launches on its own stream, for itself: nothing promises that they run at once, but
+/// one small block each on an idle GPU do. What they need is there before the first of them waits.
+TEST(Protocol, RanksOnSeparateStreams) {
+  on_ranks(4, [](cw::world& w) {
+    cw::symmetric_buffer<put_signal_memory> mem(w, 1);
+    cw::buffer<outcome> out(w.options().device, 1);
+    cw::event done(w.options().device);
+    w.barrier();
+    cw::launch(w.stream(), {.threads = 64}, put_signal<by_block>{}, w.device(), mem.device(),
+               std::uint64_t{0}, 50, out.data());
+    w.stream().record(done);
+    done.sync();
+    w.barrier();
+    const outcome o = out.read()[0];
+    EXPECT_EQ(o.waits, status::ok) << to_string(o.waits) << " on rank " << w.rank();
+    EXPECT_EQ(o.wrong, 0) << "on rank " << w.rank();
+  });
+}
+
 // 3 rounds before the counters wrap.
 constexpr std::uint64_t before_wrap = ~std::uint64_t{0} - 2;
 constexpr int ranks = 3;

@@ -56,7 +56,7 @@ thread_cache& thread_cache::instance() {
   return cache;
 }
 
-thread_cache::thread_cache() : state_(new state) {}
+thread_cache::thread_cache() : state_(std::make_unique<state>()) {}
 
 thread_cache::~thread_cache() {
   {
@@ -65,7 +65,6 @@ thread_cache::~thread_cache() {
   }
   state_->wake.notify_all();
   for (std::thread& t : state_->threads) t.join();
-  delete state_;
 }
 
 void thread_cache::run_together(int n, const std::function<void(int)>& f) {

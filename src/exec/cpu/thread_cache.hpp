@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 namespace crosswarp::exec::cpu {
 
@@ -21,7 +22,7 @@ class thread_cache {
   thread_cache();
   ~thread_cache();
   struct state;
-  state* state_;
+  std::unique_ptr<state> state_;
 };
 
 }  // namespace crosswarp::exec::cpu
