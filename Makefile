@@ -23,8 +23,8 @@ help:
 tour:
 	@scripts/setup tour
 	@cmake --preset release
-	@cmake --build --preset release --parallel $(CROSSWARP_JOBS)
-	@build/release/bin/crosswarp tour $(TOUR_ARGS)
+	@cmake --build --preset release --parallel $(CROSSWARP_JOBS) --target crosswarp_command 01_kernel 02_ring
+	@build/release/bin/crosswarp tour --report build/tour.html $(TOUR_ARGS)
 
 test:
 	@scripts/setup test

@@ -26,18 +26,25 @@ struct pass_right {
     dev::notify(me, dev::signal(right.full), 1);  // the letter is visible to who sees the signal
 
     mailbox& mine = *boxes.local();
-    *outcome = dev::wait(me, dev::signal(mine.full), 1, w.limits);  // ends, whatever happens
-    *received = mine.letter;
+    const int left = (w.rank + w.size - 1) % w.size;
+    *outcome = dev::wait(me, dev::signal(mine.full), 1, w.limits.for_peer(left));  // always ends
+    if (*outcome == cw::status::ok) *received = mine.letter;
   }
 };
 
 void rank_main(cw::world& w) {
   const cw::device_ref device = w.options().device;
+  const int right = (w.rank() + 1) % w.size();
+  if (w.path_to(right) == "none") {
+    throw cw::error(cw::errc::not_supported, "ring", "on another machine, and no path leads there",
+                    right);
+  }
   cw::symmetric_buffer<mailbox> boxes(w, 1);
   cw::buffer<int> received(device, 1);
   cw::buffer<cw::status> outcome(device, 1);
   cw::launch(w, {}, pass_right{}, w.device(), boxes.device(), received.data(), outcome.data());
   w.stream().sync();
+  w.check();  // throws when a wait in the kernel ended at its deadline, or the world is broken
   const int expected = 100 + (w.rank() + w.size() - 1) % w.size();
   const int got = received.read()[0];
   if (outcome.read()[0] != cw::status::ok || got != expected) {

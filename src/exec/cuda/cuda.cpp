@@ -203,6 +203,9 @@ int device_count() noexcept {
 std::string absence_reason() {
   int n = 0;
   const cudaError_t e = cudaGetDeviceCount(&n);
+  if (e == cudaErrorInsufficientDriver || e == cudaErrorNoDevice) {
+    return "no NVIDIA driver or no GPU here; CROSSWARP_DEVICE=cpu runs the same kernels";
+  }
   if (e != cudaSuccess) return cudaGetErrorString(e);
   return n > 0 ? "" : "no CUDA device";
 }
