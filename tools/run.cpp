@@ -34,6 +34,8 @@ constexpr int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}
 // After the first failure the others have this long to notice, then are asked, then are killed.
 constexpr auto time_to_notice = std::chrono::seconds(1);
 constexpr auto time_to_end = std::chrono::seconds(2);
+// A rank that was sent a signal may have something to put in order first.
+constexpr auto time_to_obey = std::chrono::seconds(2);
 
 struct child {
   int rank = 0;
@@ -222,7 +224,7 @@ class launcher {
       const bool ends = number != SIGUSR1 && number != SIGUSR2;
       if (ends) line_writer::give_up_when_blocked();
       if (ends && !first_failure_) {
-        first_failure_ = clock::now();
+        first_failure_ = clock::now() + time_to_obey;
         signalled_ = number;
       }
     }
