@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "crosswarp/device_ref.hpp"
@@ -45,7 +46,8 @@ class stream {
   stream& operator=(stream&&) noexcept;
 
   [[nodiscard]] device_ref device() const noexcept { return device_; }
-  /// Blocks until all work is done. Throws what a CPU kernel threw or the device's fault.
+  /// Blocks until all work is done. Throws what a CPU kernel threw or the device's fault; the
+  /// stream of a world also what world::check() throws.
   void sync();
   /// Marks the work so far.
   void record(event& e);
@@ -57,10 +59,13 @@ class stream {
   /// The cudaStream_t, or null on a CPU.
   [[nodiscard]] void* native() const noexcept;
   [[nodiscard]] exec::stream_backend& backend() const noexcept { return *backend_; }
+  /// Called at the end of each sync(); for the owner of the stream.
+  void after_sync(std::function<void()> check) { check_ = std::move(check); }
 
  private:
   device_ref device_;
   std::unique_ptr<exec::stream_backend> backend_;
+  std::function<void()> check_;
 };
 
 }  // namespace crosswarp

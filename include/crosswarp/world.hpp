@@ -2,12 +2,11 @@
 //
 // A rank is a process, or a thread of one; it owns one device, one stream and one symmetric heap.
 //
-//   cw::run_local(4, [](cw::world& w) {                  // four ranks as threads
+//   cw::run(4, [](cw::world& w) {     // the launcher's ranks, or without one four threads
 //     cw::symmetric_buffer<int> box(w, 1);               // one int on each rank
 //     cw::launch(w, {}, send_to_right{}, w.device(), box.device());
 //     w.stream().sync();
 //   });
-//   cw::world w;                                         // or: one rank, from the launcher
 #pragma once
 
 #include <chrono>
@@ -110,6 +109,16 @@ class world {
   explicit world(std::unique_ptr<world_impl::state> s) noexcept;
   std::unique_ptr<world_impl::state> state_;
 };
+
+/// True when a launcher started this process as a rank: crosswarp run, mpirun, srun or torchrun.
+[[nodiscard]] bool launched();
+
+/// The main function of most programs: this rank of the job when a launcher started the process,
+/// else `ranks` ranks as threads of it, see run_local().
+void run(int ranks, const world_options& options, const std::function<void(world&)>& rank_main);
+inline void run(int ranks, const std::function<void(world&)>& rank_main) {
+  run(ranks, world_options::from_environment(), rank_main);
+}
 
 /// Runs `rank_main(world)` for `ranks` ranks, each a thread of this process, and returns when all
 /// have ended. When one throws, the world is aborted so that the others end too, and what was

@@ -120,6 +120,7 @@ stream::stream(stream&&) noexcept = default;
 stream& stream::operator=(stream&&) noexcept = default;
 void stream::sync() {
   backend_->sync();
+  if (check_) check_();
 }
 void stream::record(event& e) {
   backend_->record(e.backend());

@@ -75,7 +75,9 @@ class bootstrap {
 /// All ranks threads of this process. One bootstrap for each.
 std::vector<std::shared_ptr<bootstrap>> make_local_bootstraps(int size);
 
-/// From the environment: the repository's launcher, PMIx (mpirun, srun), torchrun, or alone.
+/// Whether the environment names a job: the repository's launcher, PMIx (mpirun, srun), torchrun.
+bool environment_has_job();
+/// Joins that job; alone when there is none.
 std::shared_ptr<bootstrap> make_environment_bootstrap(nanoseconds timeout);
 
 }  // namespace crosswarp::world_impl

@@ -63,6 +63,10 @@ std::shared_ptr<bootstrap> join_pmix(nanoseconds timeout) {
   return join_star(server->address(), secret, 0, 0, pmix.size(), timeout, server);
 }
 
+bool offered_by_torchrun() {
+  return options::read("WORLD_SIZE") && options::read("RANK");
+}
+
 /// torchrun: rank 0 runs the server. On one machine at a Unix name that only this user's
 /// processes may answer; else at a port next to the master's, with the secret from the
 /// environment.
@@ -103,10 +107,14 @@ std::shared_ptr<bootstrap> join_torchrun(nanoseconds timeout) {
 
 }  // namespace
 
+bool environment_has_job() {
+  return options::read("CROSSWARP_BOOTSTRAP") || pmix_exchange::offered() || offered_by_torchrun();
+}
+
 std::shared_ptr<bootstrap> make_environment_bootstrap(nanoseconds timeout) {
   if (options::read("CROSSWARP_BOOTSTRAP")) return join_launcher(timeout);
   if (pmix_exchange::offered()) return join_pmix(timeout);
-  if (options::read("WORLD_SIZE") && options::read("RANK")) return join_torchrun(timeout);
+  if (offered_by_torchrun()) return join_torchrun(timeout);
   if (const auto size = options::read_integer("CROSSWARP_SIZE"); size && *size != 1) {
     throw error(errc::invalid_argument, "world",
                 "CROSSWARP_SIZE=" + std::to_string(*size) +

@@ -188,24 +188,22 @@ class star_client final : public bootstrap {
   std::thread reader_;  // last: starts when all else is there
 };
 
-}  // namespace
+struct admission {
+  descriptor socket;
+  int host_rank;
+};
 
-std::shared_ptr<bootstrap> join_star(const std::string& address, const secret_key& secret,
-                                     int world, int rank, int size, nanoseconds timeout,
-                                     std::shared_ptr<star_server> hosted) {
-  const auto deadline = after(timeout);
+/// One try to be let in. Throws error(peer_lost) when the server hangs up.
+admission knock(const std::string& address, const secret_key& secret, int world, int rank, int size,
+                time_point deadline) {
   descriptor socket = connect_to(address, deadline);
   if (address.starts_with("unix:") && !same_user(socket.get())) {
     throw error(errc::refused, "join", "another user answers at " + address);
   }
   const auto expect = [&](std::uint32_t type) {
-    try {
-      frame f = receive_frame(socket.get(), stranger_limit, deadline);
-      if (f.type == type) return f;
-      if (f.type == reject) throw error(errc::refused, "join", unpacker(f.body).text());
-    } catch (const error& e) {
-      if (e.code() != errc::peer_lost) throw;
-    }
+    frame f = receive_frame(socket.get(), stranger_limit, deadline);
+    if (f.type == reject) throw error(errc::refused, "join", unpacker(f.body).text());
+    if (f.type == type) return f;
     throw error(errc::refused, "join", address + " is not a bootstrap server of this version");
   };
   const frame greeting = expect(hello);
@@ -233,8 +231,32 @@ std::shared_ptr<bootstrap> join_star(const std::string& address, const secret_ke
   if (!equal(shown, prove(secret, welcome_statement(theirs, mine)))) {
     throw error(errc::refused, "join", address + " does not know this job's secret");
   }
-  return std::make_shared<star_client>(std::move(socket), secret, rank, size, host_rank,
-                                       std::move(hosted));
+  return {std::move(socket), host_rank};
+}
+
+}  // namespace
+
+std::shared_ptr<bootstrap> join_star(const std::string& address, const secret_key& secret,
+                                     int world, int rank, int size, nanoseconds timeout,
+                                     std::shared_ptr<star_server> hosted) {
+  const auto deadline = after(timeout);
+  // A server pestered by strangers closes the oldest connections, and cannot tell that one is a
+  // member's that is about to speak.
+  constexpr int attempts = 20;
+  for (int i = 1;; ++i) {
+    try {
+      admission a = knock(address, secret, world, rank, size, deadline);
+      return std::make_shared<star_client>(std::move(a.socket), secret, rank, size, a.host_rank,
+                                           std::move(hosted));
+    } catch (const error& e) {
+      if (e.code() != errc::peer_lost) throw;
+      if (i == attempts) {
+        throw error(errc::refused, "join",
+                    address + " is not a bootstrap server of this version: it hangs up");
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * i));
+  }
 }
 
 }  // namespace crosswarp::world_impl

@@ -68,6 +68,7 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
       blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())),
       together(std::move(t)) {
   stream.backend().set_owner(next_owner());
+  stream.after_sync([this] { check("stream"); });
   boot->on_fault([word = fault](const world_impl::fault& f) {
     // Relaxed: kernels only learn from it that they need not wait any longer.
     device::system_atomic<fault_word>(*word->data())
@@ -117,7 +118,7 @@ void state::check(const char* call) const {
   const fault_word late =
       device::system_atomic<fault_word>(fault->data()[1]).exchange(0, device::order::relaxed);
   if (late != 0) {
-    throw error(errc::timeout, call, "a kernel waited for it in vain", fault_rank(late));
+    throw error(errc::timeout, "kernel", "waited in vain", fault_rank(late));
   }
 }
 
@@ -232,6 +233,10 @@ std::shared_ptr<world_impl::launch_gather> gather_of(int ranks, const world_opti
 }
 
 }  // namespace
+
+bool launched() {
+  return world_impl::environment_has_job();
+}
 
 world::world(const world_options& options) {
   const auto boot = world_impl::make_environment_bootstrap(options.timeout);
@@ -367,6 +372,14 @@ class first_failure {
 };
 
 }  // namespace
+
+void run(int ranks, const world_options& options, const std::function<void(world&)>& rank_main) {
+  if (!launched()) return run_local(ranks, options, rank_main);
+  world w(options);
+  rank_main(w);
+  w.stream().sync();
+  w.barrier();
+}
 
 void run_local(int ranks, const world_options& options,
                const std::function<void(world&)>& rank_main) {

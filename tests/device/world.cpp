@@ -145,7 +145,7 @@ struct wait_for_ever {
 };
 
 TEST(WorldFailure, AbortEndsWaitsInKernels) {
-  if (under_launcher()) GTEST_SKIP() << "ends the job; see the multiproc tests";
+  if (cw::launched()) GTEST_SKIP() << "ends the job; see the multiproc tests";
   EXPECT_THROW(cw::run_local(3, test_options(),
                              [](cw::world& w) {
                                if (w.options().device.kind() == cw::device_kind::cuda) {
@@ -158,14 +158,36 @@ TEST(WorldFailure, AbortEndsWaitsInKernels) {
                                cw::buffer<cw::status> out(w.options().device, 1);
                                cw::launch(w.stream(), {.threads = 4}, wait_for_ever{}, w.device(),
                                           out.data());
-                               w.stream().sync();
+                               EXPECT_THROW(w.stream().sync(), cw::error);
                                EXPECT_EQ(out.read()[0], cw::status::aborted);
                              }),
                cw::error);
 }
 
+TEST(WorldFailure, ADeadlineThatPassesInAKernelIsThrownBySync) {
+  if (cw::launched()) GTEST_SKIP() << "ends the job";
+  auto o = test_options();
+  o.timeout = std::chrono::milliseconds(400);
+  try {
+    cw::run_local(2, o, [](cw::world& w) {
+      if (w.rank() == 1) {
+        // Not yet at the end, where it would wait for rank 0 in its turn, and name that.
+        std::this_thread::sleep_for(std::chrono::milliseconds(350));
+        return;
+      }
+      cw::buffer<cw::status> out(w.options().device, 1);
+      cw::launch(w.stream(), {}, wait_for_ever{}, w.device(), out.data());
+      w.stream().sync();
+    });
+    FAIL();
+  } catch (const cw::error& e) {
+    EXPECT_EQ(e.code(), cw::errc::timeout) << e.what();
+    EXPECT_EQ(e.peer(), 1);
+  }
+}
+
 TEST(WorldFailure, AStalledRankIsNamed) {
-  if (under_launcher()) GTEST_SKIP();
+  if (cw::launched()) GTEST_SKIP();
   auto o = test_options();
   o.timeout = std::chrono::milliseconds(200);
   try {
@@ -181,7 +203,7 @@ TEST(WorldFailure, AStalledRankIsNamed) {
 }
 
 TEST(WorldFailure, BadRankCountsAndHeapsAreRefused) {
-  if (under_launcher()) GTEST_SKIP();
+  if (cw::launched()) GTEST_SKIP();
   const auto nothing = [](cw::world&) {};
   for (const int n : {0, -1, 1 << 20}) EXPECT_THROW(cw::run_local(n, nothing), cw::error) << n;
   auto o = test_options();
