@@ -96,6 +96,25 @@ json report(const std::vector<row>& rows) {
           {"rows", rows}};
 }
 
+namespace {
+
+/// How to read the columns of the table that are not plain measurements.
+std::string legend(const std::vector<row>& rows) {
+  const auto any = [&](auto has) { return std::any_of(rows.begin(), rows.end(), has); };
+  std::string out;
+  if (any([](const row& r) { return r.limit.has_value(); })) {
+    out +=
+        "\nlimit: the same work in the barest way, which its case names, measured in the same run\n"
+        "ratio: median / limit. 1x is at the limit; slower is more for a time, less for a rate\n";
+  }
+  if (any([](const row& r) { return r.peer.has_value(); })) {
+    out += "peer:  what another library takes for the same, and median / peer\n";
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string table(const std::vector<row>& rows) {
   std::string out = fmt::format(
       "{:<52} {:>5} {:<8} {:<13} {:>9} {:>10} {:>10} {:>10} {:<5} {:>9} {:>7} {}\n", "case",
@@ -112,7 +131,7 @@ std::string table(const std::vector<row>& rows) {
                              beside.value_or(0))
                : "");
   }
-  return out;
+  return out + legend(rows);
 }
 
 }  // namespace crosswarp::bench

@@ -69,7 +69,7 @@ std::vector<row> bench_memory(const setup& s, const rank_runner& run_ranks);
 /// `{machine, commit, rows}`.
 nlohmann::json report(const std::vector<row>& rows);
 std::string table(const std::vector<row>& rows);
-/// Latencies as bars with their limits, bandwidths as curves over the size; a whole SVG document.
+/// Times as bars with their limits, bandwidths as curves over the size; a whole SVG document.
 std::string plot(const std::vector<row>& rows);
 
 }  // namespace crosswarp::bench

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "bench.hpp"
+#include "crosswarp/options.hpp"
 
 namespace crosswarp::bench {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr int width = 860;
 constexpr int label_width = 380;
 constexpr int bar_height = 26;
-constexpr int curve_height = 300;
+constexpr int curve_height = 340;
 constexpr const char* colours[] = {"#2b6cb0", "#c05621", "#2f855a",
                                    "#6b46c1", "#b83280", "#975a16"};
 
@@ -32,15 +33,48 @@ std::string text(double x, double y, const std::string& s, const char* anchor = 
       anchor, escape(s));
 }
 
-/// Times on a logarithmic scale; the limit is the dark tick across the bar.
+/// Round values for a logarithmic axis: powers of ten, and 2 and 5 times them where those are few.
+std::vector<double> ticks(double low, double high) {
+  std::vector<double> at;
+  for (double ten = std::pow(10, std::floor(std::log10(low))); ten <= high; ten *= 10) {
+    for (const double v : {ten, 2 * ten, 5 * ten}) {
+      if (v >= low && v <= high && (v == ten || high < 100 * low)) at.push_back(v);
+    }
+  }
+  return at;
+}
+
+/// A value of the row's unit on the axis that all times share.
+double in_us(const row& r, double v) {
+  return r.unit == "ms" ? v * 1000 : v;
+}
+
+std::string mark(double x, double y, const char* colour) {
+  return fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"3\" height=\"{}\" fill=\"{}\"/>\n",
+                     x - 1.5, y + 1, bar_height - 4, colour);
+}
+
+/// What the marks across the bars are; only those that are there.
+std::string marks_legend(const std::vector<row>& rows) {
+  std::string out;
+  const auto has_limit = [](const row& r) { return r.limit.has_value(); };
+  const auto has_peer = [](const row& r) { return r.peer_median.has_value(); };
+  if (std::any_of(rows.begin(), rows.end(), has_limit)) out += "; black mark: limit";
+  if (const auto r = std::find_if(rows.begin(), rows.end(), has_peer); r != rows.end()) {
+    out += "; orange mark: " + r->peer.value_or("peer");
+  }
+  return out;
+}
+
+/// Times on a logarithmic scale, each with marks for its limit and its peer.
 std::string bars(const std::vector<row>& rows, double top, double& bottom) {
   double low = 1e300;
   double high = 0;
   for (const row& r : rows) {
     for (const double v :
          {r.median, r.limit.value_or(r.median), r.peer_median.value_or(r.median)}) {
-      low = std::min(low, std::max(v, 1e-6));
-      high = std::max(high, v);
+      low = std::min(low, std::max(in_us(r, v), 1e-6));
+      high = std::max(high, in_us(r, v));
     }
   }
   low /= 2;
@@ -51,28 +85,26 @@ std::string bars(const std::vector<row>& rows, double top, double& bottom) {
   };
   std::string out;
   double y = top;
+  const double axis = top + bar_height * static_cast<double>(rows.size());
+  for (const double v : ticks(low, high)) {
+    out += fmt::format(
+        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\" stroke=\"#e2e8f0\"/>\n",
+        x_of(v), top, axis + 4);
+    out += text(x_of(v), axis + 16, fmt::format("{:g}", v), "middle", 11);
+  }
   for (const row& r : rows) {
     out += text(label_width - 8, y + 16, fmt::format("{} [{} x {}]", r.what, r.ranks, r.device),
                 "end");
-    out +=
-        fmt::format("<rect x=\"{}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n",
-                    label_width, y + 4, x_of(r.median) - label_width, bar_height - 10, colours[0]);
-    if (r.limit) {
-      out += fmt::format(
-          "<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"3\" height=\"{}\" fill=\"#1a202c\"/>\n",
-          x_of(*r.limit) - 1.5, y + 1, bar_height - 4);
-    }
-    if (r.peer_median) {
-      out +=
-          fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"3\" height=\"{}\" fill=\"{}\"/>\n",
-                      x_of(*r.peer_median) - 1.5, y + 1, bar_height - 4, colours[1]);
-    }
-    out += text(x_of(r.median) + 8, y + 16, fmt::format("{:.3g} {}", r.median, r.unit));
+    out += fmt::format("<rect x=\"{}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n",
+                       label_width, y + 4, x_of(in_us(r, r.median)) - label_width, bar_height - 10,
+                       colours[0]);
+    if (r.limit) out += mark(x_of(in_us(r, *r.limit)), y, "#1a202c");
+    if (r.peer_median) out += mark(x_of(in_us(r, *r.peer_median)), y, colours[1]);
+    out += text(width - 8, y + 16, fmt::format("{:.3g} {}", r.median, r.unit), "end");
     y += bar_height;
   }
-  out +=
-      text(label_width, y + 14, "black tick: limit, orange tick: peer; logarithmic", "start", 11);
-  bottom = y + 26;
+  out += text(label_width, axis + 32, "time, us (logarithmic)" + marks_legend(rows), "start", 11);
+  bottom = axis + 46;
   return out;
 }
 
@@ -100,21 +132,24 @@ std::string curves(const std::vector<row>& rows, double top, double& bottom) {
   };
   const auto y_of = [&](double v) {
     return top + 20 +
-           (curve_height - 50) * (std::log(high) - std::log(v)) / (std::log(high) - std::log(low));
+           (curve_height - 80) * (std::log(high) - std::log(v)) / (std::log(high) - std::log(low));
   };
   std::string out = fmt::format(
       "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{}\" fill=\"none\" "
       "stroke=\"#a0aec0\"/>\n",
-      left, top + 20, width - left - 30, curve_height - 50);
-  for (double v = std::pow(10, std::ceil(std::log10(low))); v < high; v *= 10) {
-    out += text(left - 6, y_of(v) + 4, fmt::format("{:g} {}", v, rows.front().unit), "end", 11);
+      left, top + 20, width - left - 30, curve_height - 80);
+  for (const double v : ticks(low, high)) {
+    out += text(left - 6, y_of(v) + 4, fmt::format("{:g}", v), "end", 11);
   }
-  for (double b = 1; b <= last; b *= 16) {
-    if (b < first) continue;
-    const char* unit = b < 1024 ? "B" : b < 1048576 ? "KiB" : "MiB";
-    const double n = b < 1024 ? b : b < 1048576 ? b / 1024 : b / 1048576;
-    out += text(x_of(b), top + curve_height - 14, fmt::format("{:g} {}", n, unit), "middle", 11);
+  for (double b = first; b <= last; b *= 4) {
+    out += text(x_of(b), top + curve_height - 44, options::print_bytes(static_cast<std::size_t>(b)),
+                "middle", 11);
   }
+  out += text(left + (width - left - 30) / 2, top + curve_height - 26, "size (logarithmic)",
+              "middle", 11);
+  out += fmt::format("<g transform=\"translate({:.0f} {:.0f}) rotate(-90)\">{}</g>\n", left - 50,
+                     top + 20 + (curve_height - 80) / 2.0,
+                     text(0, 0, "rate, " + rows.front().unit + " (logarithmic)", "middle", 11));
   std::size_t colour = 0;
   double legend = top + 36;
   for (auto& [name, points] : lines) {
@@ -130,12 +165,14 @@ std::string curves(const std::vector<row>& rows, double top, double& bottom) {
     const char* c = colours[colour++ % std::size(colours)];
     out += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n",
                        path, c);
-    out += fmt::format(
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-dasharray=\"5 4\"/>\n", bound,
-        c);
+    if (!bound.empty()) {
+      out += fmt::format(
+          "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-dasharray=\"5 4\"/>\n", bound,
+          c);
+    }
     out += fmt::format("<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"14\" height=\"4\" fill=\"{}\"/>\n",
                        left + 12, legend - 4, c);
-    out += text(left + 32, legend, name + " (dashed: limit)");
+    out += text(left + 32, legend, name + (bound.empty() ? "" : "; dashed: limit"));
     legend += 16;
   }
   bottom = top + curve_height;

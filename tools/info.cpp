@@ -1,6 +1,8 @@
 // crosswarp info: what this machine has and what this build can use.
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
@@ -58,7 +60,7 @@ json paths(world& w) {
 json gather() {
   json j;
   j["version"] = CROSSWARP_VERSION;
-  j["compiler"] = __VERSION__;
+  j["compiler"] = CROSSWARP_COMPILER;
   j["devices"] = json::array();
   for (const device_info& d : devices()) {
     j["devices"].push_back({{"name", d.device.name()},
@@ -76,13 +78,27 @@ json gather() {
                                   {"atomics", true},
                                   {"gpu_memory", cuda_device_count() > 0},
                                   {"means", "same process; memfd; CUDA VMM, CUDA IPC"}}});
-  j["features"] = {{"checked", CROSSWARP_CHECKED == 1},
-                   {"deterministic_schedules", schedule::available()}};
+  j["features"] = {{"cuda", CROSSWARP_HAVE_CUDA == 1},  {"fibers", CROSSWARP_HAVE_FIBERS == 1},
+                   {"pmix", CROSSWARP_HAVE_PMIX == 1},  {"topology", CROSSWARP_HAVE_HWLOC == 1},
+                   {"checked", CROSSWARP_CHECKED == 1}, {"schedules", schedule::available()}};
   return j;
+}
+
+/// A typing error in a variable's name would otherwise show in nothing.
+void warn_of_unknown_variables() {
+  for (char** v = environ; *v != nullptr; ++v) {
+    const std::string_view name = std::string_view(*v).substr(0, std::string_view(*v).find('='));
+    const auto is_it = [&](const options::setting& s) { return s.name == name; };
+    const auto& known = options::all();
+    if (name.starts_with("CROSSWARP_") && std::none_of(known.begin(), known.end(), is_it)) {
+      fmt::print(stderr, "crosswarp: {} is set, but the library reads no such variable\n", name);
+    }
+  }
 }
 
 void print_environment(bool as_json) {
   json j = json::array();
+  if (!as_json) fmt::print("{:<22} {:<10} {}\n", "variable", "default", "meaning");
   for (const options::setting& s : options::all()) {
     const auto value = options::read(s.name);
     j.push_back({{"name", s.name},
@@ -97,21 +113,38 @@ void print_environment(bool as_json) {
   if (as_json) fmt::print("{}\n", j.dump(2));
 }
 
+/// "1 core", "2 cores".
+std::string counted(const json& number, const char* thing) {
+  return fmt::format("{} {}{}", number.get<int>(), thing, number == 1 ? "" : "s");
+}
+
+/// The features of this build that are on, or those that are off.
+std::string features(const json& j, bool on) {
+  std::string out;
+  for (const auto& [name, value] : j["features"].items()) {
+    if (value == on) out += (out.empty() ? "" : ", ") + name;
+  }
+  return out.empty() ? "-" : out;
+}
+
 void print(const json& j) {
   fmt::print("crosswarp {}\n\ndevices\n", j["version"].get<std::string>());
   for (const json& d : j["devices"]) {
-    fmt::print("  {:<8} {}, {} {}, {}\n", d["name"].get<std::string>(),
-               d["description"].get<std::string>(), d["multiprocessors"].get<int>(),
-               d["name"] == "cpu" ? "cores" : "multiprocessors",
+    fmt::print("  {:<8} {}, {}, {}\n", d["name"].get<std::string>(),
+               d["description"].get<std::string>(),
+               counted(d["multiprocessors"], d["name"] == "cpu" ? "core" : "multiprocessor"),
                options::print_bytes(d["memory_bytes"].get<std::size_t>()));
   }
-  if (!j["no_cuda_because"].is_null()) {
-    fmt::print("  no GPU:  {}\n", j["no_cuda_because"].get<std::string>());
+  if (!j["features"]["cuda"].get<bool>()) {
+    fmt::print("  no GPU:  built without CUDA (CROSSWARP_CUDA=OFF or no nvcc)\n");
+  } else if (!j["no_cuda_because"].is_null()) {
+    fmt::print("  no GPU:  built with CUDA, but none is found: {}\n",
+               j["no_cuda_because"].get<std::string>());
   }
   if (const json& t = j["topology"]; !t.is_null()) {
-    fmt::print("\ntopology\n  {} packages, {} NUMA nodes, {} cores, {} threads, {} L3 caches\n",
-               t["packages"].get<int>(), t["numa_nodes"].get<int>(), t["cores"].get<int>(),
-               t["threads"].get<int>(), t["l3_caches"].get<int>());
+    fmt::print("\ntopology\n  {}, {}, {}, {}, {}\n", counted(t["packages"], "package"),
+               counted(t["numa_nodes"], "NUMA node"), counted(t["cores"], "core"),
+               counted(t["threads"], "thread"), counted(t["l3_caches"], "L3 cache"));
   }
   fmt::print("\ntransports\n");
   for (const json& t : j["transports"]) {
@@ -127,15 +160,15 @@ void print(const json& j) {
       fmt::print("\n");
     }
   }
-  fmt::print(
-      "\nbuild\n  {}{}\n", j["features"]["checked"].get<bool>() ? "checked" : "unchecked",
-      j["features"]["deterministic_schedules"].get<bool>() ? ", deterministic schedules" : "");
+  fmt::print("\nbuild\n  compiler {}\n  with     {}\n  without  {}\n",
+             j["compiler"].get<std::string>(), features(j, true), features(j, false));
 }
 
 }  // namespace
 
 int info(const info_options& o) {
   if (o.environment) {
+    warn_of_unknown_variables();
     print_environment(o.json);
     return 0;
   }
@@ -145,6 +178,7 @@ int info(const info_options& o) {
     j["paths"] = paths(w);
     if (w.rank() != 0) return 0;  // one answer is enough
   }
+  warn_of_unknown_variables();
   if (o.json) {
     fmt::print("{}\n", j.dump(2));
   } else {

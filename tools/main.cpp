@@ -17,7 +17,8 @@ void add_run(CLI::App& app, tool::run_options& o) {
   run->add_option("--nodes", o.nodes, "Pretend that the ranks are spread over so many machines");
   run->add_option("--device", o.device, "Where kernels run: cpu, cuda, cuda:N, auto");
   run->add_option("--heap", o.heap, "Symmetric heap on each rank, e.g. 256M");
-  run->add_flag("!--no-prefix", o.prefix, "Do not put [rank] before each line of output");
+  run->add_flag_callback(
+      "--no-prefix", [&o] { o.prefix = false; }, "Do not put [rank] before each line of output");
   run->add_option("command", "The program and its arguments")->required();  // see split_command()
 }
 
@@ -33,13 +34,16 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
   bench->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
   bench->add_flag("--processes", o.processes, "Ranks are processes (the default on the CPU)");
   bench->add_flag("--threads", o.threads, "Ranks are threads (the default on a GPU)");
-  bench->add_flag("--quick", o.quick, "Fewer samples");
+  bench->add_flag("--quick", o.quick,
+                  "A first look: about a quarter of the samples, so medians are rough, p10 and p90 "
+                  "rougher; no job starts, no peer, no puts above 16 MiB (64 MiB on a GPU)");
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");
 }
 
 void add_tour(CLI::App& app, tool::tour_options& o) {
-  CLI::App* tour = app.add_subcommand("tour", "Show every module at work, verified and measured");
+  CLI::App* tour = app.add_subcommand(
+      "tour", "Show every module at work, verified and measured (roughly, as bench --quick does)");
   tour->add_option("--device", o.device,
                    "cpu, cuda, cuda:N, or auto: the CPU, and a GPU if there is one");
   tour->add_option("--report", o.report, "The page to write");
@@ -77,6 +81,23 @@ std::vector<std::string> split_command(std::vector<std::string>& words) {
   return command;
 }
 
+/// What is wrong with the command line, in one line.
+std::string complaint(const CLI::App& app, const CLI::ParseError& e) {
+  const auto chosen = app.get_subcommands();
+  const std::string command = chosen.empty() ? "" : chosen.front()->get_name();
+  std::string what = e.what();
+  // A word that nobody knows says more than what the parser missed because of it.
+  if (const auto unknown = app.remaining(true); !unknown.empty()) {
+    const std::string& word = unknown.front();
+    const char* kind = word.starts_with("-") ? "option"
+                       : chosen.empty()      ? "subcommand"
+                                             : "argument";
+    what = fmt::format("unknown {} '{}'", kind, word);
+  }
+  return command.empty() ? what + "; see crosswarp --help"
+                         : fmt::format("{0}: {1}; see crosswarp {0} --help", command, what);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -99,7 +120,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(words);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e);
+    if (e.get_exit_code() == 0) return app.exit(e);  // help or version
+    fmt::print(stderr, "crosswarp: {}\n", complaint(app, e));
+    return 2;
   }
   try {
     if (app.got_subcommand("run")) return tool::run(run);

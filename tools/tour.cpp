@@ -2,7 +2,6 @@
 // end.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -12,22 +11,31 @@
 namespace crosswarp::tool {
 namespace {
 
-/// The first latency of the scene, and its best bandwidth if it has one.
+/// The first latency of the scene, and its best bandwidth if it has one; each with the ranks and
+/// the path that it was measured with, which need not be the scene's.
 std::string figure(const scene& s) {
-  std::string out;
-  double best = 0;
+  const bench::row* latency = nullptr;
+  const bench::row* bandwidth = nullptr;
   for (const bench::row& r : s.rows) {
-    if (r.unit == "GB/s") best = std::max(best, r.median);
-    if (r.unit == "us" && out.empty()) out = fmt::format("{:.3g} us", r.median);
+    if (r.unit == "us" && latency == nullptr) latency = &r;
+    if (r.unit == "GB/s" && (bandwidth == nullptr || r.median > bandwidth->median)) bandwidth = &r;
   }
-  return best > 0 ? out + fmt::format(", {:.3g} GB/s", best) : out;
+  std::string out;
+  for (const bench::row* r : {latency, bandwidth}) {
+    if (r == nullptr) continue;
+    out += fmt::format("{}{:.3g} {} ({} rank{}{}{})", out.empty() ? "" : ", ", r->median, r->unit,
+                       r->ranks, r->ranks == 1 ? "" : "s", r->path.empty() ? "" : ", ", r->path);
+  }
+  return out;
 }
 
+constexpr const char* figure_title = "latency, bandwidth (as measured)";
+
 std::string closing_table(const std::vector<scene>& scenes) {
-  std::string out = fmt::format("{:<8} {:>5}  {:<8} {:<14} {:<32} {}\n", "scene", "ranks", "device",
-                                "path", "latency or bandwidth", "verified");
+  std::string out = fmt::format("{:<8} {:>5}  {:<8} {:<14} {:<58} {}\n", "scene", "ranks", "device",
+                                "path", figure_title, "verified");
   for (const scene& s : scenes) {
-    out += fmt::format("{:<8} {:>5}  {:<8} {:<14} {:<32} {}\n", s.name, s.ranks, s.device,
+    out += fmt::format("{:<8} {:>5}  {:<8} {:<14} {:<58} {}\n", s.name, s.ranks, s.device,
                        s.path.empty() ? "-" : s.path, figure(s), s.verified ? "yes" : "NO");
   }
   return out;
@@ -47,9 +55,10 @@ std::string page(const std::vector<scene>& scenes) {
   for (const device_info& d : devices())
     out += fmt::format("{}: {}. ", d.device.name(), d.description);
   out += fmt::format("Version {}, commit {}.</p>\n", CROSSWARP_VERSION, CROSSWARP_COMMIT);
-  out +=
+  out += fmt::format(
       "<table><tr><th>scene</th><th>ranks</th><th>device</th><th>path</th>"
-      "<th>latency or bandwidth</th><th>verified</th></tr>\n";
+      "<th>{}</th><th>verified</th></tr>\n",
+      figure_title);
   for (const scene& s : scenes) {
     out += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td "

@@ -13,14 +13,19 @@ namespace {
 
 using namespace protocols;
 
+/// A world that is made anew for each execution, so with little in it.
+cw::world_options small(cw::device_ref device) {
+  cw::world_options o;
+  o.device = device;
+  o.heap_bytes = 1U << 16U;
+  o.self_test = false;
+  return o;
+}
+
 template <class Memory, class Kernel, class... Args>
 void explore(cw::schedule s, int ranks, int threads, Kernel kernel, Args... args) {
   cw::explore(s, [&](cw::device_ref device) {
-    cw::world_options o;
-    o.device = device;
-    o.heap_bytes = 1U << 16U;
-    o.self_test = false;
-    cw::run_local(ranks, o, [&](cw::world& w) {
+    cw::run_local(ranks, small(device), [&](cw::world& w) {
       cw::symmetric_buffer<Memory> mem(w, 1);
       cw::buffer<outcome> out(device, 1);
       cw::launch(w, {.threads = threads}, kernel, w.device(), mem.device(), args..., out.data());
@@ -100,11 +105,7 @@ TEST_F(Model, FindsBothOutcomesOfARace) {
   bool kept = false;
   bool lost = false;
   cw::explore(s, [&](cw::device_ref device) {
-    cw::world_options o;
-    o.device = device;
-    o.heap_bytes = 1U << 16U;
-    o.self_test = false;
-    cw::run_local(1, o, [&](cw::world& w) {
+    cw::run_local(1, small(device), [&](cw::world& w) {
       cw::symmetric_buffer<int> cell(w, 1);
       cw::buffer<int> out(device, 1);
       cw::launch(w, {.threads = 2}, lost_update{}, w.device(), cell.device(), out.data());
@@ -128,11 +129,7 @@ struct wait_for_nobody {
 TEST_F(Model, ADeadlockEndsByVirtualTime) {
   auto s = cw::schedule::random(1, 3);
   cw::explore(s, [&](cw::device_ref device) {
-    cw::world_options o;
-    o.device = device;
-    o.heap_bytes = 1U << 16U;
-    o.self_test = false;
-    cw::run_local(2, o, [&](cw::world& w) {
+    cw::run_local(2, small(device), [&](cw::world& w) {
       cw::symmetric_buffer<dev::signal_line> line(w, 1);
       cw::buffer<status> out(device, 1);
       cw::launch(w, {.threads = 3}, wait_for_nobody{}, w.device(), line.device(), out.data());
@@ -156,12 +153,8 @@ struct block_scope {
 TEST_F(Model, ScopesTooNarrowAreReported) {
   auto s = cw::schedule::random(1, 2);
   cw::explore(s, [&](cw::device_ref device) {
-    cw::world_options o;
-    o.device = device;
-    o.heap_bytes = 1U << 16U;
-    o.self_test = false;
     const auto run = [&](int ranks, int blocks, auto kernel) {
-      cw::run_local(ranks, o, [&](cw::world& w) {
+      cw::run_local(ranks, small(device), [&](cw::world& w) {
         cw::symmetric_buffer<int> cell(w, 1);
         cw::launch(w, {.blocks = blocks}, kernel, w.device(), cell.device());
       });

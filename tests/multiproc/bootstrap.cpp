@@ -3,12 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <random>
 #include <thread>
 
 #include "crosswarp/world.hpp"
+#include "test_star.hpp"
 #include "world/fd_exchange.hpp"
-#include "world/star.hpp"
 
 namespace cw = crosswarp;
 using namespace cw::world_impl;
@@ -23,12 +22,6 @@ using clock_type = std::chrono::steady_clock;
 bytes numbers(std::size_t count) {
   bytes b(count);
   for (std::size_t i = 0; i < count; ++i) b[i] = std::byte(i);
-  return b;
-}
-
-bytes random_bytes(std::mt19937_64& random, std::size_t count) {
-  bytes b(count);
-  for (std::byte& x : b) x = std::byte(random());
   return b;
 }
 
@@ -225,20 +218,6 @@ TEST(ReceiveFrame, EndsWhateverTheOtherSideDoes) {
 }
 
 // ---- meetings
-
-struct star {
-  explicit star(int n)
-      : size(n),
-        secret(make_secret()),
-        server(std::make_shared<star_server>(listen_tcp("127.0.0.1", 0, "127.0.0.1"), n, secret,
-                                             -1)) {}
-  [[nodiscard]] std::shared_ptr<bootstrap> join(int rank) const {
-    return join_star(server->address(), secret, 0, rank, size, seconds(20));
-  }
-  int size;
-  secret_key secret;
-  std::shared_ptr<star_server> server;
-};
 
 /// Ranks in this process, meeting in one of two ways.
 class Meeting : public testing::TestWithParam<const char*> {

@@ -1,4 +1,5 @@
-// crosswarp run: output, exit codes, signals, bad options, and what is left afterwards.
+// crosswarp run: output, exit codes, signals, bad options, and what is left afterwards; how the
+// command answers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +7,7 @@
 
 namespace {
 
+using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -244,11 +246,11 @@ class LauncherRefuses : public testing::TestWithParam<bad_options> {};
 TEST_P(LauncherRefuses, BadOptionsBeforeAnythingIsStarted) {
   process p(job_command(GetParam().options, {"print_unfinished"}));
   ASSERT_TRUE(p.wait(limit));
-  EXPECT_NE(p.code(), 0);
-  EXPECT_LT(p.code(), 126) << "an answer, not a crash: " << p.report();
+  EXPECT_EQ(p.code(), 2) << p.report();
   EXPECT_EQ(p.out(), "") << "nothing is started";
   EXPECT_THAT(p.err(), Not(HasSubstr("complaint"))) << "nothing is started";
-  EXPECT_THAT(p.err(), HasSubstr(GetParam().says));
+  EXPECT_THAT(p.error_lines(),
+              ElementsAre(AllOf(StartsWith("crosswarp: "), HasSubstr(GetParam().says))));
 }
 INSTANTIATE_TEST_SUITE_P(
     Options, LauncherRefuses,
@@ -275,7 +277,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(LauncherRefusesAlso, NoProgram) {
   process p({CROSSWARP_COMMAND, "run", "-n", "2"});
   ASSERT_TRUE(p.wait(limit));
-  EXPECT_NE(p.code(), 0);
+  EXPECT_EQ(p.code(), 2);
   EXPECT_THAT(p.err(), HasSubstr("command"));
 }
 
@@ -287,6 +289,75 @@ TEST(LauncherRefusesAlso, MoreRanksThanOpenFilesAllow) {
   EXPECT_NE(p.code(), 0);
   EXPECT_THAT(p.err(), HasSubstr("ulimit -n"));
   EXPECT_EQ(p.left_after(seconds(3)), "");
+}
+
+// ---- the command line
+
+struct misuse {
+  std::vector<std::string> words;
+  const char* says;
+};
+void PrintTo(const misuse& m, std::ostream* to) {
+  for (const std::string& w : m.words) *to << w << ' ';
+}
+
+process command(std::vector<std::string> words) {
+  words.insert(words.begin(), CROSSWARP_COMMAND);
+  return process(words);
+}
+
+class CommandLine : public testing::TestWithParam<misuse> {};
+
+TEST_P(CommandLine, MisuseIsToldInOneLineThatNamesIt) {
+  process p = command(GetParam().words);
+  ASSERT_TRUE(p.wait(limit));
+  EXPECT_EQ(p.code(), 2) << p.report();
+  EXPECT_EQ(p.out(), "");
+  EXPECT_THAT(p.error_lines(),
+              ElementsAre(AllOf(StartsWith("crosswarp: "), HasSubstr(GetParam().says))));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Words, CommandLine,
+    testing::Values(misuse{{}, "subcommand is required"},
+                    misuse{{"frobnicate"}, "unknown subcommand 'frobnicate'"},
+                    misuse{{"--loud"}, "unknown option '--loud'"},
+                    misuse{{"info", "--loud"}, "info: unknown option '--loud'"},
+                    misuse{{"info", "more"}, "info: unknown argument 'more'"},
+                    misuse{{"bench"}, "bench: names is required"},
+                    misuse{{"bench", "--loud"}, "bench: unknown option '--loud'"},
+                    misuse{{"bench", "nothing"}, "'nothing' is neither exec nor memory"},
+                    misuse{{"tour", "--device", "abacus"}, "abacus"}));
+
+TEST(Command, HelpIsOutputAndSuccess) {
+  for (const char* of : {"run", "info", "bench", "tour"}) {
+    process p = command({of, "--help"});
+    ASSERT_TRUE(p.wait(limit));
+    EXPECT_EQ(p.code(), 0) << p.report();
+    EXPECT_EQ(p.err(), "");
+    EXPECT_THAT(p.out(),
+                AllOf(HasSubstr("Usage: crosswarp " + std::string(of)), Not(HasSubstr("{false}"))));
+  }
+  process whole = command({"--help"});
+  ASSERT_TRUE(whole.wait(limit));
+  EXPECT_EQ(whole.code(), 0) << whole.report();
+  EXPECT_THAT(whole.out(), HasSubstr("tour"));
+}
+
+TEST(Command, InfoWarnsOfVariablesThatNobodyReads) {
+  process p({CROSSWARP_COMMAND, "info"}, {{"CROSSWARP_HAEP", "1G"}, {"CROSSWARP_HEAP", "1M"}});
+  ASSERT_TRUE(p.wait(limit));
+  EXPECT_EQ(p.code(), 0) << p.report();
+  EXPECT_THAT(p.error_lines(),
+              ElementsAre(AllOf(StartsWith("crosswarp: "), HasSubstr("CROSSWARP_HAEP"))));
+}
+
+TEST(Command, InfoTellsWhatIsBuiltIn) {
+  process p = command({"info", "--json"});
+  ASSERT_TRUE(p.wait(limit));
+  EXPECT_EQ(p.code(), 0) << p.report();
+  for (const char* feature : {"cuda", "fibers", "pmix", "topology", "checked", "schedules"}) {
+    EXPECT_THAT(p.out(), HasSubstr("\"" + std::string(feature) + "\": "));
+  }
 }
 
 // ---- what is left

@@ -4,11 +4,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include <random>
 #include <thread>
 
 #include "jobs.hpp"
-#include "world/star.hpp"
+#include "test_star.hpp"
 
 namespace cw = crosswarp;
 using namespace cw::world_impl;
@@ -16,24 +15,6 @@ using namespace cw::world_impl;
 namespace {
 
 using testing::HasSubstr;
-
-/// A server as the launcher has it, in this process.
-struct star {
-  explicit star(int n)
-      : size(n),
-        secret(make_secret()),
-        server(std::make_shared<star_server>(listen_tcp("127.0.0.1", 0, "127.0.0.1"), n, secret,
-                                             -1)) {}
-  [[nodiscard]] descriptor stranger() const {
-    return connect_to(server->address(), after(seconds(20)));
-  }
-  [[nodiscard]] std::shared_ptr<bootstrap> join(int rank) const {
-    return join_star(server->address(), secret, 0, rank, size, seconds(20));
-  }
-  int size;
-  secret_key secret;
-  std::shared_ptr<star_server> server;
-};
 
 /// All ranks join, meet and leave.
 void expect_job_completes(const star& s) {
@@ -208,11 +189,9 @@ void PrintTo(const noise& n, std::ostream* to) {
   *to << n.name;
 }
 
-bytes random_bytes(std::size_t count) {
+bytes garbage() {
   std::mt19937_64 random(7);
-  bytes b(count);
-  for (std::byte& x : b) x = std::byte(random());
-  return b;
+  return random_bytes(random, 100'000);
 }
 
 class Stranger : public testing::TestWithParam<noise> {};
@@ -231,7 +210,7 @@ TEST_P(Stranger, DoesNotDisturbTheJob) {
 INSTANTIATE_TEST_SUITE_P(
     Says, Stranger,
     testing::Values(noise{"nothing", {}}, noise{"one byte", bytes(1)},
-                    noise{"half a header", bytes(4)}, noise{"garbage", random_bytes(100'000)},
+                    noise{"half a header", bytes(4)}, noise{"garbage", garbage()},
                     noise{"the web", packer().raw("GET / HTTP/1.1\r\n\r\n", 18).take()},
                     noise{"half a frame", packer().u32(48).u32(join).u64(0).take()},
                     noise{"a huge length", packer().u32(~0U).u32(join).take()},
