@@ -13,6 +13,7 @@ enum class [[nodiscard]] status : std::int32_t{
     ok = 0,
     closed,       ///< the other side ended the stream, and everything before its end has been read
     timeout,      ///< the deadline passed before the condition held
+    unsupported,  ///< the path to that rank cannot do this
     unreachable,  ///< no path leads to that rank
     aborted,      ///< a rank called abort, or its function threw
     peer_lost,    ///< a rank died; `fault_rank()` of the fault word says which
@@ -34,6 +35,8 @@ constexpr const char* to_string(status s) noexcept {
       return "aborted";
     case status::closed:
       return "closed";
+    case status::unsupported:
+      return "unsupported";
     case status::unreachable:
       return "unreachable";
     case status::invalid:

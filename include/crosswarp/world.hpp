@@ -23,6 +23,7 @@
 #include "crosswarp/device/world.hpp"
 #include "crosswarp/device_ref.hpp"
 #include "crosswarp/error.hpp"
+#include "crosswarp/proxy.hpp"
 #include "crosswarp/stream.hpp"
 
 namespace crosswarp {
@@ -39,6 +40,8 @@ struct world_options {
   int nodes = 1;
   /// Write and read a pattern through every mapped peer before it is trusted.
   bool self_test = true;
+  /// The way to ranks whose memory is not mapped here.
+  proxy_options proxy;
 
   /// As CROSSWARP_DEVICE, CROSSWARP_HEAP, ... say; see `crosswarp info --env`.
   static world_options from_environment();
@@ -97,9 +100,17 @@ class world {
   /// Throws what broke the world, if anything did.
   void check() const;
 
+  // ---- the proxy, see device/proxy.hpp
+
+  /// Whether kernels of this rank may use device::world::proxy.
+  [[nodiscard]] bool has_proxy() const noexcept;
+  /// Does some of the proxy's work on the calling thread; true when there was some. For worlds
+  /// whose proxy has no thread of its own; any thread.
+  bool progress() noexcept;
+
   // ---- symmetric memory; see symmetric_buffer and registration
 
-  /// How a rank's heap is reached, for people: "same process", "memfd", "CUDA VMM", ...
+  /// How a rank's heap is reached, for people: "same process", "memfd", "proxy (ucx)", ...
   [[nodiscard]] std::string path_to(int rank) const;
 
   [[nodiscard]] world_impl::state& state() const noexcept { return *state_; }
@@ -196,13 +207,14 @@ class registration {
   /// The memory as elements of T, for kernels, by value. The size is this rank's own.
   template <class T>
   [[nodiscard]] device::symmetric<T> device() const noexcept {
-    return {peers(), rank(), 0, bytes() / sizeof(T)};
+    return {peers(), rank(), 0, bytes() / sizeof(T), region()};
   }
 
  private:
   [[nodiscard]] const device::peer* peers() const noexcept;
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::uint16_t region() const noexcept;
   struct state;
   std::unique_ptr<state> state_;
 };

@@ -9,9 +9,21 @@
 #include "launch_gather.hpp"
 #include "members.hpp"
 #include "memory/allocator.hpp"
+#include "proxy/proxy.hpp"
 #include "transports/mapped/mapped.hpp"
 
 namespace crosswarp::world_impl {
+
+/// Where the news of a broken world goes; shared with the bootstrap, which may outlive the state.
+struct fault_sink {
+  explicit fault_sink(device_ref d) : words(d, 2, memory_kind::pinned) {}
+  void tell(const fault& f);
+
+  // Pinned: kernels poll it. [0]: what broke the world; [1]: whom a kernel waited for in vain.
+  buffer<fault_word> words;
+  std::mutex mutex;
+  crosswarp::proxy* proxy = nullptr;
+};
 
 class state {
  public:
@@ -29,18 +41,20 @@ class state {
   }
   /// The peers of a mapping, in memory that the device can read.
   [[nodiscard]] buffer<device::peer> table_of(const mapped::mapping& m) const;
+  /// Makes a mapping's memory known to the proxy, if there is one; returns its region.
+  std::uint16_t add_region(const mapped::mapping& m, std::size_t bytes, bool on_host);
   /// Throws what broke the world, or a deadline that passed in a kernel; the latter once.
   void check(const char* call) const;
 
   const world_options options;
   const std::shared_ptr<bootstrap> boot;
-  // Pinned: kernels poll it. Shared with the bootstrap, which sets it and may outlive the state.
-  // [0]: what broke the world; [1]: whom a kernel waited for in vain.
-  const std::shared_ptr<buffer<fault_word>> fault;
+  const std::shared_ptr<fault_sink> faults;
   const members who;
   crosswarp::stream stream;
   std::unique_ptr<mapped::mapping> heap;
   std::unique_ptr<buffer<device::peer>> peers;
+  std::vector<bool> by_proxy;  // by rank: reached by commands
+  std::unique_ptr<crosswarp::proxy> proxy;
   memory::allocator blocks;
   std::size_t touched = 0;  // the heap from here on is as zero as it came
   device::symmetric<device::signal_line> test_lines;
@@ -51,6 +65,7 @@ class state {
 
  private:
   void lay_out_heap();
+  void start_proxy();
 };
 
 }  // namespace crosswarp::world_impl

@@ -7,9 +7,46 @@
 #include "crosswarp/options.hpp"
 #include "exec/cpu/executor.hpp"
 #include "memory/self_test.hpp"
+#include "proxy/load.hpp"
+#include "socket.hpp"
 #include "state.hpp"
 
 namespace crosswarp {
+
+proxy_options proxy_options::from_environment() {
+  proxy_options o;
+  const auto one_of = [](const char* variable, const char* a, const char* b, const char* c) {
+    const auto v = options::read(variable);
+    if (v && *v != a && *v != b && *v != c) {
+      throw error(errc::invalid_argument, variable,
+                  "'" + *v + "' is none of " + a + ", " + b + (*c != '\0' ? ", " : "") + c);
+    }
+    return v;
+  };
+  if (const auto v = one_of("CROSSWARP_PATH", "auto", "mapped", "proxy")) {
+    o.path = *v == "mapped"  ? path_choice::mapped
+             : *v == "proxy" ? path_choice::proxy
+                             : path_choice::automatic;
+  }
+  if (const auto v = options::read("CROSSWARP_ENGINE")) o.engine = *v;
+  constexpr long most = 65536;
+  if (const auto v = options::read_integer("CROSSWARP_QUEUES")) {
+    if (*v < 0 || *v > most) throw error(errc::invalid_argument, "CROSSWARP_QUEUES", "0 to 65536");
+    o.queues = static_cast<int>(*v);
+  }
+  if (const auto v = options::read_integer("CROSSWARP_QUEUE_DEPTH")) {
+    if (*v < 2 || *v > most || (*v & (*v - 1)) != 0) {
+      throw error(errc::invalid_argument, "CROSSWARP_QUEUE_DEPTH",
+                  "a power of two from 2 to 65536");
+    }
+    o.depth = static_cast<int>(*v);
+  }
+  if (const auto v = one_of("CROSSWARP_QUEUE_KIND", "pinned", "device", "")) {
+    o.queue_kind = *v == "device" ? memory_kind::device : memory_kind::pinned;
+  }
+  if (const auto v = one_of("CROSSWARP_PROGRESS", "thread", "user", "")) o.thread = *v == "thread";
+  return o;
+}
 
 world_options world_options::from_environment() {
   world_options o;
@@ -31,6 +68,7 @@ world_options world_options::from_environment() {
     }
     o.timeout = std::chrono::seconds(*v);
   }
+  o.proxy = proxy_options::from_environment();
   if (const auto v = options::read_integer("CROSSWARP_NODES")) o.nodes = static_cast<int>(*v);
   if (const auto v = options::read_integer("CROSSWARP_SELF_TEST")) o.self_test = *v != 0;
   return o;
@@ -62,18 +100,14 @@ std::uint32_t next_owner() {
 state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_ptr<launch_gather> t)
     : options(o),
       boot(std::move(b)),
-      fault(std::make_shared<buffer<fault_word>>(o.device, 2, memory_kind::pinned)),
+      faults(std::make_shared<fault_sink>(o.device)),
       who(find_members(*boot, o.nodes, o.timeout)),
       stream(o.device),
       blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())),
       together(std::move(t)) {
   stream.backend().set_owner(next_owner());
   stream.after_sync([this] { check("stream"); });
-  boot->on_fault([word = fault](const world_impl::fault& f) {
-    // Relaxed: kernels only learn from it that they need not wait any longer.
-    device::system_atomic<fault_word>(*word->data())
-        .store(make_fault(f.what, f.rank), device::order::relaxed);
-  });
+  boot->on_fault([sink = faults](const fault& f) { sink->tell(f); });
   if (o.device.kind() == device_kind::cpu) {
     announced = boot->in_process() ? 1 : static_cast<int>(who.locals.size());
     exec::cpu::announce_load(announced);
@@ -81,13 +115,31 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
   lay_out_heap();
 }
 
+void fault_sink::tell(const fault& f) {
+  // Relaxed: kernels only learn from it that they need not wait any longer.
+  device::system_atomic<fault_word>(words.data()[0])
+      .store(make_fault(f.what, f.rank), device::order::relaxed);
+  const std::scoped_lock lock(mutex);
+  if (proxy == nullptr) return;
+  if (f.what == status::peer_lost && f.rank >= 0) {
+    proxy->lose(f.rank);
+  } else {
+    proxy->refuse(f.what);
+  }
+}
+
 state::~state() {
+  {
+    const std::scoped_lock lock(faults->mutex);
+    faults->proxy = nullptr;
+  }
   exec::cpu::announce_load(-announced);
   boot->leave();
 }
 
 void state::lay_out_heap() {
   heap = mapped::map_new(request(), whole_heap(options, boot->size()));
+  start_proxy();
   peers = std::make_unique<buffer<device::peer>>(table_of(*heap));
   const int rank = boot->rank();
   const int size = boot->size();
@@ -95,8 +147,9 @@ void state::lay_out_heap() {
   view.rank = rank;
   view.size = size;
   view.peers = peers->data();
-  view.limits = {fault->data(), static_cast<std::uint64_t>(options.timeout.count()),
-                 fault->data() + 1};
+  view.limits = {faults->words.data(), static_cast<std::uint64_t>(options.timeout.count()),
+                 faults->words.data() + 1};
+  if (proxy) view.proxy = device::proxy(proxy->memory(), view.limits);
   view.all = device::barrier({view.peers, rank, 0, lines}, rank, size, view.limits);
   test_lines = {view.peers, rank, lines * sizeof(device::signal_line),
                 static_cast<std::size_t>(size)};
@@ -105,7 +158,12 @@ void state::lay_out_heap() {
 buffer<device::peer> state::table_of(const mapped::mapping& m) const {
   std::vector<device::peer> table;
   for (int r = 0; r < boot->size(); ++r) {
-    std::byte* const base = m.base[static_cast<std::size_t>(r)];
+    const auto i = static_cast<std::size_t>(r);
+    if (r != boot->rank() && by_proxy[i]) {
+      table.push_back({nullptr, device::path::proxy});
+      continue;
+    }
+    std::byte* const base = m.base[i];
     table.push_back({base, base == nullptr     ? device::path::none
                            : r == boot->rank() ? device::path::self
                                                : device::path::mapped});
@@ -113,10 +171,85 @@ buffer<device::peer> state::table_of(const mapped::mapping& m) const {
   return {options.device, std::span<const device::peer>(table)};
 }
 
+// ---- the proxy
+
+namespace {
+
+std::string choose_engine(const std::string& wanted, bool all_mapped) {
+  if (wanted != "auto") return wanted;
+  if (all_mapped) return "local";
+  return proxy_impl::find_engine("ucx").there ? "ucx" : "";
+}
+
+/// As many queues as blocks run at once, unless told.
+int queue_count(const world_options& o) {
+  if (o.proxy.queues > 0) return o.proxy.queues;
+  for (const device_info& d : devices()) {
+    if (d.device.kind() == o.device.kind() && d.device.ordinal() == o.device.ordinal()) {
+      return std::max(1, d.multiprocessors);
+    }
+  }
+  return 1;
+}
+
+}  // namespace
+
+/// Ranks that are not mapped, or all others when the options say so, are reached by commands.
+void state::start_proxy() {
+  const int size = boot->size();
+  by_proxy.assign(static_cast<std::size_t>(size), false);
+  const path_choice path = options.proxy.path;
+  // The same on all ranks, so that all of them make an engine or none.
+  if (path == path_choice::mapped || (path == path_choice::automatic && who.nodes == 1)) return;
+  bool all_mapped = true;
+  for (int r = 0; r < size; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    const bool mapped = heap->base[i] != nullptr;
+    all_mapped = all_mapped && mapped;
+    by_proxy[i] = r == boot->rank() || path == path_choice::proxy || !mapped;
+  }
+  const std::string name = choose_engine(options.proxy.engine, who.nodes == 1 && all_mapped);
+  if (name.empty()) {
+    by_proxy.assign(by_proxy.size(), false);
+    return;
+  }
+  if (name == "local" && !all_mapped) {
+    throw error(errc::not_supported, "engine local",
+                "it copies between mapped ranks, and not all of these are");
+  }
+  proxy_options o = options.proxy;
+  o.queues = queue_count(options);
+  o.thread = o.thread && options.device.scheduler() == nullptr;
+  proxy_impl::engine_setup setup;
+  setup.rank = boot->rank();
+  setup.size = size;
+  setup.meet = [this](bytes mine) { return boot->allgather(std::move(mine), options.timeout); };
+  setup.reached = by_proxy;
+  proxy = std::make_unique<crosswarp::proxy>(options.device, o, boot->rank(), size, by_proxy,
+                                             proxy_impl::make_engine(name, options.device, setup));
+  const bool on_host =
+      options.device.kind() == device_kind::cpu || options.heap_kind == memory_kind::pinned;
+  add_region(*heap, whole_heap(options, size), on_host);
+  const std::scoped_lock lock(faults->mutex);
+  faults->proxy = proxy.get();
+}
+
+std::uint16_t state::add_region(const mapped::mapping& m, std::size_t size, bool on_host) {
+  if (!proxy) return 0;
+  std::vector<std::size_t> sizes;
+  for (const bytes& b : boot->allgather(packer().u64(size).take(), options.timeout)) {
+    sizes.push_back(unpacker(b).u64());
+  }
+  const std::uint16_t id = proxy->free_region();
+  proxy->add_region(id, {m.base[static_cast<std::size_t>(boot->rank())], size, on_host, m.base},
+                    std::move(sizes));
+  return id;
+}
+
 void state::check(const char* call) const {
   boot->check(call);
-  const fault_word late =
-      device::system_atomic<fault_word>(fault->data()[1]).exchange(0, device::order::relaxed);
+  const fault_word late = device::system_atomic<fault_word>(faults->words.data()[1])
+                              .exchange(0, device::order::relaxed);
   if (late != 0) {
     throw error(errc::timeout, "kernel", "waited in vain", fault_rank(late));
   }
@@ -309,8 +442,18 @@ void world::check() const {
   state_->check("world");
 }
 
+bool world::has_proxy() const noexcept {
+  return state_->proxy != nullptr;
+}
+bool world::progress() noexcept {
+  return state_->proxy != nullptr && state_->proxy->progress();
+}
+
 std::string world::path_to(int rank) const {
   if (rank == this->rank()) return "self";
+  if (state_->by_proxy.at(static_cast<std::size_t>(rank))) {
+    return "proxy (" + std::string(state_->proxy->can().name) + ")";
+  }
   return state_->heap->base.at(static_cast<std::size_t>(rank)) == nullptr ? "none"
                                                                           : state_->heap->how;
 }
@@ -322,12 +465,16 @@ struct registration::state {
   std::size_t bytes;
   std::unique_ptr<mapped::mapping> mapping;
   buffer<device::peer> peers;
+  std::uint16_t region;
 };
 
 registration::registration(world& w, void* p, std::size_t bytes) {
   auto mapping = mapped::map_existing(w.state().request(), p, bytes);
   auto peers = w.state().table_of(*mapping);
-  state_ = std::make_unique<state>(state{&w.state(), bytes, std::move(mapping), std::move(peers)});
+  const std::uint16_t region =
+      w.state().add_region(*mapping, bytes, w.options().device.kind() == device_kind::cpu);
+  state_ = std::make_unique<state>(
+      state{&w.state(), bytes, std::move(mapping), std::move(peers), region});
 }
 
 registration::~registration() {
@@ -338,6 +485,7 @@ registration::~registration() {
   } catch (...) {
     // The world is broken: the others have stopped.
   }
+  if (state_->owner->proxy) state_->owner->proxy->remove_region(state_->region);
 }
 
 registration::registration(registration&&) noexcept = default;
@@ -349,6 +497,9 @@ int registration::rank() const noexcept {
 }
 std::size_t registration::bytes() const noexcept {
   return state_->bytes;
+}
+std::uint16_t registration::region() const noexcept {
+  return state_->region;
 }
 
 // ---- ranks as threads

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "crosswarp/device/proxy.hpp"
 #include "crosswarp/device/signal.hpp"
 
 namespace crosswarp::device {
@@ -13,6 +14,7 @@ enum class path : std::uint8_t {
   none,    ///< not at all (another machine, and nothing that reaches it is built in)
   self,    ///< this rank's own memory
   mapped,  ///< loads, stores and atomics
+  proxy,   ///< commands to the host, see proxy.hpp
 };
 
 /// A rank's part of some symmetric memory, as seen from here.
@@ -27,8 +29,9 @@ template <class T>
 class symmetric {
  public:
   symmetric() = default;
-  CW_FN symmetric(const peer* peers, int rank, std::size_t offset, std::size_t size) noexcept
-      : peers_(peers), rank_(rank), offset_(offset), size_(size) {}
+  CW_FN symmetric(const peer* peers, int rank, std::size_t offset, std::size_t size,
+                  std::uint16_t region = 0) noexcept
+      : peers_(peers), rank_(rank), region_(region), offset_(offset), size_(size) {}
 
   /// Elements on each rank.
   [[nodiscard]] CW_FN std::size_t size() const noexcept { return size_; }
@@ -43,10 +46,15 @@ class symmetric {
     return peers_[pe].base == nullptr ? nullptr : at(pe);
   }
   [[nodiscard]] CW_FN path path_to(int pe) const noexcept { return peers_[pe].how; }
+  /// Element `i` of any rank's copy, for commands to the proxy.
+  [[nodiscard]] CW_FN remote_address remote(std::size_t i = 0) const noexcept {
+    return {offset_ + i * sizeof(T), region_};
+  }
 
  private:
   const peer* peers_ = nullptr;
   int rank_ = 0;
+  std::uint16_t region_ = 0;
   std::size_t offset_ = 0;
   std::size_t size_ = 0;
 };
@@ -124,6 +132,7 @@ struct world {
   const peer* peers = nullptr;  ///< each rank's symmetric heap
   wait_limits limits;           ///< for every wait that names no others
   barrier all;                  ///< the world's own barrier
+  device::proxy proxy;          ///< the way to ranks that are not mapped
 
   /// The barrier of all ranks; see open_barrier::wait.
   template <group G>

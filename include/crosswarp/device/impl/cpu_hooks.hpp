@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+namespace crosswarp {
+class proxy;
+}
 namespace crosswarp::device {
 enum class scope : std::uint8_t;
 }
@@ -33,5 +36,10 @@ enum class access : std::uint8_t { load, store, update };
 /// Checked builds: called before each atomic operation. A place where the deterministic scheduler
 /// may switch threads, and where a scope too narrow for its users is found.
 void before_atomic(const void* address, access kind, device::scope scope) noexcept;
+
+/// A kernel waits for its proxy: does some of the proxy's work on the calling thread.
+void lend_thread(proxy& p) noexcept;
+/// A kernel issued a command and goes on: has it carried out, on this thread or another.
+void call_proxy(proxy& p) noexcept;
 
 }  // namespace crosswarp::exec::cpu

@@ -1,0 +1,407 @@
+// Bodies of proxy.hpp.
+#pragma once
+
+#include <cstring>
+
+#include "crosswarp/device/impl/cpu_hooks.hpp"
+#include "crosswarp/device/proxy.hpp"
+
+namespace crosswarp::device {
+
+namespace impl {
+
+/// A CPU kernel that waits for its proxy lets it work on the kernel's own thread meanwhile.
+CW_FN inline void lend_thread([[maybe_unused]] crosswarp::proxy* host) noexcept {
+#if !CW_ON_GPU
+  exec::cpu::lend_thread(*host);
+#endif
+}
+
+/// A CPU kernel that does not wait has its proxy attend to what it asked. A GPU's proxy looks by
+/// itself.
+CW_FN inline void call_proxy([[maybe_unused]] crosswarp::proxy* host) noexcept {
+#if !CW_ON_GPU
+  exec::cpu::call_proxy(*host);
+#endif
+}
+
+CW_FN inline std::uint64_t tagged(std::uint32_t part, std::uint32_t tag) noexcept {
+  return static_cast<std::uint64_t>(tag) << 32U | part;
+}
+
+/// Two words, each stored whole; nothing is ordered. One transaction on a GPU.
+CW_FN inline void store_two(std::uint64_t* to, std::uint64_t first, std::uint64_t second) noexcept {
+#if CW_ON_GPU
+  asm volatile("st.relaxed.sys.v2.b64 [%0], {%1, %2};"
+               :
+               : "l"(to), "l"(first), "l"(second)
+               : "memory");
+#else
+  system_atomic<std::uint64_t>(to[0]).store(first, order::relaxed);
+  system_atomic<std::uint64_t>(to[1]).store(second, order::relaxed);
+#endif
+}
+
+CW_FN constexpr std::uint32_t log2_of(std::uint32_t power) noexcept {
+  std::uint32_t n = 0;
+  while ((1U << n) < power) ++n;
+  return n;
+}
+
+/// Up to 8 bytes as a word, the rest zero.
+CW_FN inline std::uint64_t load_bytes(const std::byte* from, std::size_t count) noexcept {
+  std::uint64_t word = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    word |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+  }
+  return word;
+}
+
+inline constexpr std::size_t inline_bytes = 16;
+
+CW_FN inline proxy_command make_command(proxy_op op, int pe, remote_address at) noexcept {
+  proxy_command c;
+  c.op = op;
+  c.pe = pe;
+  c.region = at.region;
+  c.remote = at.offset;
+  return c;
+}
+
+CW_FN inline void add_signal(proxy_command& c, remote_address at, std::uint64_t value,
+                             signal_op how) noexcept {
+  c.what = static_cast<std::uint8_t>(how);
+  c.signal_region = at.region;
+  c.a = at.offset;
+  c.b = value;
+}
+
+/// The bytes travel in the command.
+CW_FN inline void take_inline(proxy_command& c, const void* from, std::size_t bytes) noexcept {
+  const auto* p = static_cast<const std::byte*>(from);
+  c.op = proxy_op::put_inline;
+  c.width = static_cast<std::uint8_t>(bytes);
+  c.local = load_bytes(p, bytes < 8 ? bytes : 8);
+  c.bytes = bytes > 8 ? load_bytes(p + 8, bytes - 8) : 0;
+}
+
+}  // namespace impl
+
+CW_FN inline proxy_queue::proxy_queue(const proxy_memory& m, std::uint32_t index,
+                                      const wait_limits& limits) noexcept
+    : entries_(m.entries + static_cast<std::size_t>(index) * m.depth),
+      replies_(m.replies + static_cast<std::size_t>(index) * m.depth),
+      head_(m.heads + index),
+      tail_(m.tails + index),
+      seats_(m.seats + static_cast<std::size_t>(index) * m.depth),
+      depth_(m.depth),
+      shift_(impl::log2_of(m.depth)),
+      host_(m.host),
+      // Without the fault word: the proxy answers every command, also when a rank is lost, and
+      // those to other ranks go on.
+      limits_{nullptr, limits.timeout_ns, limits.late, limits.peer} {}
+
+// ---- a slot's way: taken by the ticket's owner, read by the host, answered, left
+//
+// A slot may be used by lap L when the host has read the entry of lap L-1 (consumed) and when the
+// owner of lap L-1 no longer needs its reply (seat == 2 L). An owner that gave up waiting leaves
+// 2 L + 1: then the slot is free once the host's late reply is there.
+
+CW_FN inline bool proxy_queue::is_free(std::uint64_t ticket) noexcept {
+  const auto slot = static_cast<std::size_t>(ticket & (depth_ - 1));
+  const std::uint64_t lap = ticket >> shift_;
+  const device_atomic<std::uint64_t> known(tail_->consumed);
+  // pairs with: the release below, by a thread that read the host's count
+  const std::uint64_t last_known = known.load(order::acquire);
+  // pairs with wait_reply(), issue_alone()
+  const std::uint64_t seat = device_atomic<std::uint64_t>(seats_[slot]).load(order::acquire);
+  if (!reached(last_known + depth_, ticket + 1)) {
+    const system_atomic<std::uint64_t> count(head_->consumed);
+    const std::uint64_t consumed = count.load(order::acquire);  // pairs with proxy::drain()
+    known.store(consumed, order::release);                      // pairs with the load above
+    if (!reached(consumed + depth_, ticket + 1)) return false;
+  }
+  if (seat == 2 * lap) return true;
+  if (seat != 2 * lap + 1) return false;
+  const system_atomic<std::uint64_t> stamp(replies_[slot].stamp);
+  return stamp.load(order::acquire) >> 32U == (lap & 0xffffffffU);  // pairs with proxy::reply()
+}
+
+CW_FN inline status proxy_queue::take_slot(held_slot& mine) noexcept {
+  const device_atomic<std::uint64_t> next(tail_->next);
+  std::uint64_t ticket = guess_;
+  const auto try_to = [&] {
+    for (;;) {
+      if (is_free(ticket)) {
+        // Relaxed: what the slot needs was acquired by is_free(). On failure: the ticket to try.
+        if (next.compare_exchange(ticket, ticket + 1, order::relaxed)) return true;
+        continue;
+      }
+      const std::uint64_t now = next.load(order::relaxed);
+      if (now == ticket) break;
+      ticket = now;
+    }
+    impl::lend_thread(host_);
+    return false;
+  };
+  const status s = poll_until(try_to, limits_);
+  if (s != status::ok) return s;
+  guess_ = ticket + 1;
+  mine.ticket = ticket;
+  mine.slot = static_cast<std::uint32_t>(ticket & (depth_ - 1));
+  mine.lap = static_cast<std::uint32_t>(ticket >> shift_);
+  return status::ok;
+}
+
+CW_FN inline void proxy_queue::write(const proxy_command& c, const held_slot& mine,
+                                     publish how) noexcept {
+  std::uint32_t parts[16];
+  std::memcpy(parts, &c, sizeof(c));
+  const std::uint32_t tag = mine.lap + 1;
+  const int count = proxy_words(c.op, c.what);
+  std::uint64_t* const words = entries_[mine.slot].words;
+  if (how == publish::ordered) {
+    // Before the other words: then the fence has nothing of this command to wait for.
+    // pairs with proxy::read_command()
+    system_atomic<std::uint64_t>(words[0]).store(impl::tagged(parts[0], tag), order::release);
+    system_atomic<std::uint64_t>(words[1]).store(impl::tagged(parts[1], tag), order::relaxed);
+  } else {
+    impl::store_two(words, impl::tagged(parts[0], tag), impl::tagged(parts[1], tag));
+  }
+  for (int i = 2; i < 16; i += 2) {
+    if (i < count) {
+      impl::store_two(words + i, impl::tagged(parts[i], tag), impl::tagged(parts[i + 1], tag));
+    }
+  }
+}
+
+CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine) noexcept {
+  const std::uint32_t tag = mine.lap + 1;
+  const system_atomic<std::uint64_t> stamp(replies_[mine.slot].stamp);
+  std::uint64_t seen = 0;
+  const auto answered = [&] {
+    seen = stamp.load(order::acquire);  // pairs with proxy::reply()
+    if (static_cast<std::uint32_t>(seen >> 32U) == tag) return true;
+    impl::lend_thread(host_);
+    return false;
+  };
+  const status waited = poll_until(answered, limits_);
+  std::uint64_t value = 0;
+  if (waited == status::ok) {
+    value = system_atomic<std::uint64_t>(replies_[mine.slot].value).load(order::relaxed);
+  }
+  const std::uint64_t next_lap = static_cast<std::uint64_t>(mine.ticket >> shift_) + 1;
+  device_atomic<std::uint64_t>(seats_[mine.slot])
+      .store(2 * next_lap + (waited == status::ok ? 0 : 1), order::release);  // pairs: is_free()
+  if (waited != status::ok) {
+    impl::call_proxy(host_);
+    return {waited, 0};
+  }
+  return {static_cast<status>(static_cast<std::int32_t>(seen & 0xffffffffU)), value};
+}
+
+CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c,
+                                                          publish how) noexcept {
+  held_slot mine{};
+  limits_.peer = c.pe;
+  if (const status s = take_slot(mine); s != status::ok) return {s, 0};
+  write(c, mine, how);
+  if ((c.flags & proxy_command::wants_reply) != 0) return wait_reply(mine);
+  const std::uint64_t next_lap = (mine.ticket >> shift_) + 1;
+  device_atomic<std::uint64_t>(seats_[mine.slot])
+      .store(2 * next_lap, order::release);  // pairs with is_free()
+  impl::call_proxy(host_);
+  return {status::ok, 0};
+}
+
+template <group G>
+CW_FN inline proxy_queue::answer proxy_queue::issue(const G& g, const proxy_command& c,
+                                                    publish how) noexcept {
+  if (how == publish::ordered) g.sync();  // the leader releases what all of them wrote
+  return leader_of(g, [&] { return issue_alone(c, how); });
+}
+
+// ---- operations
+
+template <group G>
+CW_FN inline status proxy_queue::put(const G& g, int pe, remote_address to, const void* from,
+                                     std::size_t bytes) noexcept {
+  return put_signal(g, pe, to, from, bytes, {}, 0, signal_op::none);
+}
+
+template <group G>
+CW_FN inline status proxy_queue::put_nbi(const G& g, int pe, remote_address to, const void* from,
+                                         std::size_t bytes) noexcept {
+  return put_signal_nbi(g, pe, to, from, bytes, {}, 0, signal_op::none);
+}
+
+template <group G>
+CW_FN inline status proxy_queue::put_signal(const G& g, int pe, remote_address to, const void* from,
+                                            std::size_t bytes, remote_address signal_at,
+                                            std::uint64_t value, signal_op how) noexcept {
+  proxy_command c = impl::make_command(proxy_op::put, pe, to);
+  impl::add_signal(c, signal_at, value, how);
+  if (bytes <= impl::inline_bytes) {
+    g.sync();  // what the others wrote into the source
+    if (g.rank() == 0) impl::take_inline(c, from, bytes);
+    return issue(g, c, publish::unordered).outcome;
+  }
+  c.flags = proxy_command::wants_reply;
+  c.local = reinterpret_cast<std::uintptr_t>(from);
+  c.bytes = bytes;
+  return issue(g, c, publish::ordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::put_signal_nbi(const G& g, int pe, remote_address to,
+                                                const void* from, std::size_t bytes,
+                                                remote_address signal_at, std::uint64_t value,
+                                                signal_op how) noexcept {
+  if (bytes <= impl::inline_bytes) {
+    return put_signal(g, pe, to, from, bytes, signal_at, value, how);
+  }
+  proxy_command c = impl::make_command(proxy_op::put, pe, to);
+  impl::add_signal(c, signal_at, value, how);
+  c.local = reinterpret_cast<std::uintptr_t>(from);
+  c.bytes = bytes;
+  return issue(g, c, publish::ordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::put_value(const G& g, int pe, remote_address to,
+                                           std::uint64_t value, int width) noexcept {
+  proxy_command c = impl::make_command(proxy_op::put_inline, pe, to);
+  c.width = static_cast<std::uint8_t>(width);
+  c.local = value;
+  return issue(g, c, publish::unordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::get(const G& g, int pe, remote_address from, void* to,
+                                     std::size_t bytes) noexcept {
+  proxy_command c = impl::make_command(proxy_op::get, pe, from);
+  c.flags = proxy_command::wants_reply;
+  c.local = reinterpret_cast<std::uintptr_t>(to);
+  c.bytes = bytes;
+  return issue(g, c, publish::ordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::get_nbi(const G& g, int pe, remote_address from, void* to,
+                                         std::size_t bytes) noexcept {
+  proxy_command c = impl::make_command(proxy_op::get, pe, from);
+  c.local = reinterpret_cast<std::uintptr_t>(to);
+  c.bytes = bytes;
+  return issue(g, c, publish::ordered).outcome;
+}
+
+namespace impl {
+CW_FN inline proxy_command make_strided(proxy_op op, int pe, remote_address at, const void* local,
+                                        const proxy_queue::strides& s) noexcept {
+  proxy_command c = make_command(op, pe, at);
+  c.flags = proxy_command::wants_reply;
+  c.local = reinterpret_cast<std::uintptr_t>(local);
+  c.bytes = s.block;
+  c.a = static_cast<std::uint64_t>(s.remote_stride);
+  c.b = static_cast<std::uint64_t>(s.local_stride);
+  c.c = s.count;
+  return c;
+}
+
+CW_FN inline proxy_command make_atomic(amo op, int width, int pe, remote_address at,
+                                       std::uint64_t operand, std::uint64_t comparand) noexcept {
+  proxy_command c = make_command(proxy_op::atomic, pe, at);
+  c.what = static_cast<std::uint8_t>(op);
+  c.width = static_cast<std::uint8_t>(width);
+  c.a = operand;
+  c.b = comparand;
+  return c;
+}
+}  // namespace impl
+
+template <group G>
+CW_FN inline status proxy_queue::put_strided(const G& g, int pe, remote_address to,
+                                             const void* from, const strides& s) noexcept {
+  return issue(g, impl::make_strided(proxy_op::put_strided, pe, to, from, s), publish::ordered)
+      .outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::get_strided(const G& g, int pe, remote_address from, void* to,
+                                             const strides& s) noexcept {
+  return issue(g, impl::make_strided(proxy_op::get_strided, pe, from, to, s), publish::ordered)
+      .outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::atomic(const G& g, amo op, int width, int pe, remote_address at,
+                                        std::uint64_t operand, std::uint64_t comparand,
+                                        std::uint64_t& old) noexcept {
+  proxy_command c = impl::make_atomic(op, width, pe, at, operand, comparand);
+  c.flags = proxy_command::wants_reply;
+  const answer a = issue(g, c, publish::unordered);
+  old = a.value;
+  return a.outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::atomic_nbi(const G& g, amo op, int width, int pe,
+                                            remote_address at, std::uint64_t operand,
+                                            std::uint64_t comparand) noexcept {
+  return issue(g, impl::make_atomic(op, width, pe, at, operand, comparand), publish::unordered)
+      .outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::atomic_fetch_nbi(const G& g, amo op, int width, int pe,
+                                                  remote_address at, std::uint64_t operand,
+                                                  std::uint64_t comparand, void* old) noexcept {
+  proxy_command c = impl::make_atomic(op, width, pe, at, operand, comparand);
+  c.local = reinterpret_cast<std::uintptr_t>(old);
+  return issue(g, c, publish::ordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::fence(const G& g) noexcept {
+  return issue(g, impl::make_command(proxy_op::fence, 0, {}), publish::unordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::quiet(const G& g) noexcept {
+  proxy_command c = impl::make_command(proxy_op::quiet, 0, {});
+  c.flags = proxy_command::wants_reply;
+  return issue(g, c, publish::unordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::barrier(const G& g) noexcept {
+  proxy_command c = impl::make_command(proxy_op::barrier, 0, {});
+  c.flags = proxy_command::wants_reply;
+  return issue(g, c, publish::ordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::broadcast(const G& g, int root, remote_address to,
+                                           remote_address from, std::size_t bytes) noexcept {
+  proxy_command c = impl::make_command(proxy_op::broadcast, root, to);
+  c.flags = proxy_command::wants_reply;
+  c.signal_region = from.region;
+  c.c = from.offset;
+  c.bytes = bytes;
+  return issue(g, c, publish::ordered).outcome;
+}
+
+template <group G>
+CW_FN inline status proxy_queue::reduce(const G& g, reduction op, element type, remote_address to,
+                                        remote_address from, std::size_t count) noexcept {
+  proxy_command c = impl::make_command(proxy_op::reduce, 0, to);
+  c.flags = proxy_command::wants_reply;
+  c.what = static_cast<std::uint8_t>(op);
+  c.width = static_cast<std::uint8_t>(type);
+  c.signal_region = from.region;
+  c.c = from.offset;
+  c.bytes = count;
+  return issue(g, c, publish::ordered).outcome;
+}
+
+}  // namespace crosswarp::device

@@ -1,0 +1,185 @@
+#include "decode.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <limits>
+
+namespace crosswarp::proxy_impl {
+
+using device::proxy_command;
+using device::proxy_op;
+using device::signal_op;
+
+namespace {
+
+std::uint64_t load(const std::uint64_t& word, std::memory_order order) noexcept {
+  return std::atomic_ref(const_cast<std::uint64_t&>(word)).load(order);
+}
+
+}  // namespace
+
+std::optional<proxy_command> read_command(const device::proxy_entry& entry,
+                                          std::uint32_t tag) noexcept {
+  const auto of_lap = [&](std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 32U) == tag;
+  };
+  std::uint32_t parts[16] = {};
+  // pairs with proxy_queue::write(): what the kernel wrote before is there to be put
+  const std::uint64_t first = load(entry.words[0], std::memory_order_acquire);
+  if (!of_lap(first)) return std::nullopt;
+  parts[0] = static_cast<std::uint32_t>(first);
+  const int count = device::proxy_words(static_cast<proxy_op>(parts[0] & 0xffU),
+                                        static_cast<std::uint8_t>(parts[0] >> 16U));
+  for (int i = 1; i < count; ++i) {
+    const std::uint64_t word = load(entry.words[i], std::memory_order_relaxed);
+    if (!of_lap(word)) return std::nullopt;
+    parts[i] = static_cast<std::uint32_t>(word);
+  }
+  proxy_command c;
+  std::memcpy(&c, parts, sizeof(c));
+  return c;
+}
+
+std::size_t size_of(element e) noexcept {
+  switch (e) {
+    case element::i8:
+    case element::u8:
+      return 1;
+    case element::i16:
+    case element::u16:
+      return 2;
+    case element::i32:
+    case element::u32:
+    case element::f32:
+      return 4;
+    case element::i64:
+    case element::u64:
+    case element::f64:
+      return 8;
+  }
+  return 0;
+}
+
+namespace {
+
+class checker {
+ public:
+  checker(const proxy_command& c, const limits_of_world& w) noexcept : c_(c), w_(w) {}
+
+  [[nodiscard]] bool is_rank(int pe) const noexcept { return pe >= 0 && pe < w_.size; }
+  [[nodiscard]] bool is_reached(int pe) const noexcept {
+    return (*w_.reached)[static_cast<std::size_t>(pe)];
+  }
+
+  /// `bytes` at `offset` of a region lie inside it on rank `pe`.
+  [[nodiscard]] bool inside(int pe, std::uint16_t region, std::uint64_t offset,
+                            std::uint64_t bytes) const noexcept {
+    if (region >= w_.region_bytes->size()) return false;
+    const auto& sizes = (*w_.region_bytes)[region];
+    if (sizes.empty()) return false;
+    const std::uint64_t size = sizes[static_cast<std::size_t>(pe)];
+    return offset <= size && bytes <= size - offset;
+  }
+
+  [[nodiscard]] bool word_inside(std::uint16_t region, std::uint64_t offset,
+                                 std::uint64_t width) const noexcept {
+    return offset % width == 0 && inside(c_.pe, region, offset, width);
+  }
+
+  [[nodiscard]] bool good_signal() const noexcept {
+    switch (static_cast<signal_op>(c_.what)) {
+      case signal_op::none:
+        return true;
+      case signal_op::set:
+      case signal_op::add:
+        return word_inside(c_.signal_region, c_.a, 8);
+    }
+    return false;
+  }
+
+  /// Blocks do not overlap, on either side, and the first and the last lie inside at the target:
+  /// so do those between, and there is an end to them.
+  [[nodiscard]] bool good_strides() const noexcept {
+    if (c_.c == 0 || c_.bytes == 0) return true;
+    constexpr auto far = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (c_.bytes > far || c_.c > far || c_.remote > far) return false;
+    const auto block = static_cast<std::int64_t>(c_.bytes);
+    const auto apart = [&](std::uint64_t stride) {
+      const auto s = static_cast<std::int64_t>(stride);
+      return s >= block || s <= -block;
+    };
+    if (c_.c > 1 && (!apart(c_.a) || !apart(c_.b))) return false;
+    const auto steps = static_cast<std::int64_t>(c_.c - 1);
+    std::int64_t reach = 0;
+    std::int64_t last = 0;
+    return !__builtin_mul_overflow(steps, static_cast<std::int64_t>(c_.b), &reach) &&
+           !__builtin_mul_overflow(steps, static_cast<std::int64_t>(c_.a), &reach) &&
+           !__builtin_add_overflow(static_cast<std::int64_t>(c_.remote), reach, &last) &&
+           last >= 0 && inside(c_.pe, c_.region, c_.remote, c_.bytes) &&
+           inside(c_.pe, c_.region, static_cast<std::uint64_t>(last), c_.bytes);
+  }
+
+  /// Both places of a collective lie inside on this and every other rank.
+  [[nodiscard]] bool good_collective(std::uint64_t bytes) const noexcept {
+    for (int pe = 0; pe < w_.size; ++pe) {
+      if (!inside(pe, c_.region, c_.remote, bytes)) return false;
+      if (!inside(pe, c_.signal_region, c_.c, bytes)) return false;
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool good() const noexcept {
+    switch (c_.op) {
+      case proxy_op::put:
+        return inside(c_.pe, c_.region, c_.remote, c_.bytes) && good_signal();
+      case proxy_op::put_inline:
+        return c_.width <= 16 && inside(c_.pe, c_.region, c_.remote, c_.width) && good_signal();
+      case proxy_op::get:
+        return inside(c_.pe, c_.region, c_.remote, c_.bytes);
+      case proxy_op::put_strided:
+      case proxy_op::get_strided:
+        return good_strides();
+      case proxy_op::atomic:
+        return c_.what <= static_cast<std::uint8_t>(amo::compare_swap) &&
+               (c_.width == 4 || c_.width == 8) && word_inside(c_.region, c_.remote, c_.width);
+      case proxy_op::broadcast:
+        return good_collective(c_.bytes);
+      case proxy_op::reduce: {
+        const std::size_t each = size_of(static_cast<element>(c_.width));
+        if (each == 0 || c_.what > static_cast<std::uint8_t>(reduction::bit_xor)) return false;
+        return c_.bytes <= std::numeric_limits<std::uint64_t>::max() / each &&
+               good_collective(c_.bytes * each);
+      }
+      case proxy_op::fence:
+      case proxy_op::quiet:
+      case proxy_op::barrier:
+        return true;
+      case proxy_op::none:
+        return false;
+    }
+    return false;
+  }
+
+ private:
+  const proxy_command& c_;
+  const limits_of_world& w_;
+};
+
+}  // namespace
+
+status validate(const proxy_command& c, const limits_of_world& w) noexcept {
+  const checker check(c, w);
+  if (!check.is_rank(c.pe) || !check.good()) return status::invalid;
+  switch (c.op) {
+    case proxy_op::fence:
+    case proxy_op::quiet:
+    case proxy_op::barrier:
+    case proxy_op::broadcast:
+    case proxy_op::reduce:
+      return status::ok;
+    default:
+      return check.is_reached(c.pe) ? status::ok : status::unreachable;
+  }
+}
+
+}  // namespace crosswarp::proxy_impl

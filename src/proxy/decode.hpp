@@ -1,0 +1,33 @@
+// Commands as they come from a kernel: nothing in them is believed.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "engine.hpp"
+
+namespace crosswarp::proxy_impl {
+
+/// What a command may refer to.
+struct limits_of_world {
+  int rank = 0;
+  int size = 1;
+  /// By rank: the proxy reaches it.
+  const std::vector<bool>* reached = nullptr;
+  /// By region: bytes on each rank; empty where there is none.
+  const std::vector<std::vector<std::size_t>>* region_bytes = nullptr;
+};
+
+/// The command in an entry when all of its words belong to lap `tag`; none while some are missing.
+/// Words are read as a kernel may still write them.
+std::optional<device::proxy_command> read_command(const device::proxy_entry& entry,
+                                                  std::uint32_t tag) noexcept;
+
+/// ok when everything that the command names exists; else the status for its issuer.
+/// Addresses in this process are the business of who uses them.
+status validate(const device::proxy_command& c, const limits_of_world& w) noexcept;
+
+/// Bytes of an element of a reduction.
+std::size_t size_of(element e) noexcept;
+
+}  // namespace crosswarp::proxy_impl

@@ -1,0 +1,411 @@
+// The engine between machines: UCX's one-sided operations.
+#include <ucp/api/ucp.h>
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "crosswarp/error.hpp"
+#include "proxy/load.hpp"
+
+namespace crosswarp::ucx {
+namespace {
+
+using namespace proxy_impl;
+
+void check(ucs_status_t s, const char* call) {
+  if (s == UCS_OK) return;
+  throw error(s == UCS_ERR_NO_MEMORY ? errc::out_of_memory : errc::system, call,
+              ucs_status_string(s));
+}
+
+status outcome_of(ucs_status_t s) noexcept {
+  switch (s) {
+    case UCS_OK:
+      return status::ok;
+    case UCS_ERR_UNREACHABLE:
+      return status::unreachable;
+    case UCS_ERR_UNSUPPORTED:
+      return status::unsupported;
+    case UCS_ERR_INVALID_PARAM:
+    case UCS_ERR_INVALID_ADDR:
+      return status::invalid;
+    default:
+      return status::peer_lost;  // reset, timed out, cancelled because the peer is gone
+  }
+}
+
+struct context_end {
+  void operator()(ucp_context* c) const noexcept { ucp_cleanup(c); }
+};
+struct worker_end {
+  void operator()(ucp_worker* w) const noexcept { ucp_worker_destroy(w); }
+};
+using context_handle = std::unique_ptr<ucp_context, context_end>;
+using worker_handle = std::unique_ptr<ucp_worker, worker_end>;
+
+context_handle make_context(int ranks) {
+  ucp_config_t* config = nullptr;
+  check(ucp_config_read("CROSSWARP", nullptr, &config), "ucp_config_read");
+  ucp_params_t p{};
+  p.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  p.features = UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64 | UCP_FEATURE_WAKEUP;
+  p.estimated_num_eps = static_cast<std::size_t>(ranks);
+  ucp_context_h c = nullptr;
+  const ucs_status_t s = ucp_init(&p, config, &c);
+  ucp_config_release(config);
+  check(s, "ucp_init");
+  return context_handle(c);
+}
+
+worker_handle make_worker(ucp_context_h c) {
+  ucp_worker_params_t p{};
+  p.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  p.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucp_worker_h w = nullptr;
+  check(ucp_worker_create(c, &p, &w), "ucp_worker_create");
+  return worker_handle(w);
+}
+
+/// An atomic operation's words, which UCX reads and writes until it is done.
+struct atomic_words {
+  std::uint64_t operand = 0;
+  std::uint64_t reply = 0;
+  std::uint64_t* old = nullptr;
+  int width = 8;
+  completion* c = nullptr;
+  class engine_ucx* owner = nullptr;
+};
+
+/// One flush of several ranks.
+struct pending_flush {
+  std::size_t open = 0;
+  completion* c = nullptr;
+  class engine_ucx* owner = nullptr;
+};
+
+class engine_ucx final : public engine {
+ public:
+  explicit engine_ucx(const engine_setup& s)
+      : setup_(s),
+        context_(make_context(s.size)),
+        worker_(make_worker(context_.get())),
+        peers_(static_cast<std::size_t>(s.size)) {
+    check(ucp_worker_get_efd(worker_.get(), &descriptor_), "ucp_worker_get_efd");
+    ucp_address_t* mine = nullptr;
+    std::size_t length = 0;
+    check(ucp_worker_get_address(worker_.get(), &mine, &length), "ucp_worker_get_address");
+    const auto* bytes = reinterpret_cast<const std::byte*>(mine);
+    std::vector<std::byte> address(bytes, bytes + length);
+    ucp_worker_release_address(worker_.get(), mine);
+    auto all = setup_.meet(std::move(address));
+    for (std::size_t r = 0; r < peers_.size(); ++r) peers_[r].address = std::move(all[r]);
+  }
+
+  ~engine_ucx() override {
+    std::vector<void*> closing;
+    for (peer& p : peers_) {
+      for (ucp_rkey_h k : p.keys) {
+        if (k != nullptr) ucp_rkey_destroy(k);
+      }
+      if (p.endpoint != nullptr) closing.push_back(close(p));
+    }
+    // The others leave too, so this is no graceful end: it takes no time.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    for (void* request : closing) {
+      if (request == nullptr || UCS_PTR_IS_ERR(request)) continue;
+      while (ucp_request_check_status(request) == UCS_INPROGRESS &&
+             std::chrono::steady_clock::now() < end) {
+        ucp_worker_progress(worker_.get());
+      }
+      ucp_request_free(request);
+    }
+    for (std::size_t id = 0; id < regions_.size(); ++id) {
+      if (regions_[id].handle != nullptr) ucp_mem_unmap(context_.get(), regions_[id].handle);
+    }
+  }
+  engine_ucx(const engine_ucx&) = delete;
+  engine_ucx& operator=(const engine_ucx&) = delete;
+
+  [[nodiscard]] capabilities can() const noexcept override {
+    return {.name = "ucx", .atomics = true, .target_progress = true};
+  }
+
+  void add_region(std::uint16_t id, const region_info& mine) override {
+    if (regions_.size() <= id) regions_.resize(id + std::size_t{1});
+    region& r = regions_[id];
+    std::vector<std::byte> card(sizeof(std::uint64_t));
+    const auto base = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(mine.base));
+    std::memcpy(card.data(), &base, sizeof(base));
+    if (mine.bytes > 0) {
+      ucp_mem_map_params_t p{};
+      p.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+      p.address = mine.base;
+      p.length = mine.bytes;
+      check(ucp_mem_map(context_.get(), &p, &r.handle), "ucp_mem_map");
+      void* key = nullptr;
+      std::size_t length = 0;
+      check(ucp_rkey_pack(context_.get(), r.handle, &key, &length), "ucp_rkey_pack");
+      const auto* bytes = static_cast<const std::byte*>(key);
+      card.insert(card.end(), bytes, bytes + length);
+      ucp_rkey_buffer_release(key);
+    }
+    r.cards = setup_.meet(std::move(card));
+  }
+
+  void remove_region(std::uint16_t id) noexcept override {
+    for (peer& p : peers_) {
+      if (p.keys.size() > id && p.keys[id] != nullptr) {
+        ucp_rkey_destroy(p.keys[id]);
+        p.keys[id] = nullptr;
+      }
+    }
+    if (regions_[id].handle != nullptr) ucp_mem_unmap(context_.get(), regions_[id].handle);
+    regions_[id] = {};
+  }
+
+  bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
+    const target t = find(to, c);
+    if (t.key == nullptr) return true;
+    const ucp_request_param_t p = notify(c);
+    t.to->dirty = true;
+    settle(ucp_put_nbx(t.to->endpoint, from, bytes, t.address, t.key, &p), c);
+    return true;
+  }
+
+  bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) override {
+    const target t = find(from, c);
+    if (t.key == nullptr) return true;
+    const ucp_request_param_t p = notify(c);
+    t.to->dirty = true;
+    settle(ucp_get_nbx(t.to->endpoint, to, bytes, t.address, t.key, &p), c);
+    return true;
+  }
+
+  bool atomic(amo op, int width, const place& at, std::uint64_t operand, std::uint64_t comparand,
+              std::uint64_t* old, completion& c) override {
+    const target t = find(at, c);
+    if (t.key == nullptr) return true;
+    atomic_words& w = take(words_, free_words_);
+    w.owner = this;
+    w.operand = op == amo::fetch ? 0 : op == amo::compare_swap ? comparand : operand;
+    w.reply = operand;  // what a compare-swap puts there
+    w.old = old;
+    w.width = width;
+    w.c = &c;
+    ucp_request_param_t p{};
+    p.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
+    // A set is a swap whose answer nobody reads: UCX has no other.
+    const bool answers = old != nullptr || op == amo::set || op == amo::swap ||
+                         op == amo::compare_swap || op == amo::fetch;
+    if (answers) {
+      p.op_attr_mask |= UCP_OP_ATTR_FIELD_REPLY_BUFFER;
+      p.reply_buffer = &w.reply;
+    }
+    p.datatype = ucp_dt_make_contig(static_cast<std::size_t>(width));
+    p.user_data = &w;
+    p.cb.send = [](void* request, ucs_status_t s, void* user) {
+      auto& words = *static_cast<atomic_words*>(user);
+      words.owner->finish(words, s);
+      ucp_request_free(request);
+    };
+    t.to->dirty = true;
+    void* const r =
+        ucp_atomic_op_nbx(t.to->endpoint, native(op), &w.operand, 1, t.address, t.key, &p);
+    if (r == nullptr) finish(w, UCS_OK);
+    if (UCS_PTR_IS_ERR(r)) finish(w, UCS_PTR_STATUS(r));
+    return true;
+  }
+
+  bool fence() override { return ucp_worker_fence(worker_.get()) == UCS_OK; }
+
+  bool flush(completion& c) override {
+    pending_flush& f = take(flushes_, free_flushes_);
+    f.open = 1;
+    f.c = &c;
+    f.owner = this;
+    for (peer& p : peers_) {
+      if (!p.dirty || p.endpoint == nullptr) continue;
+      p.dirty = false;
+      ucp_request_param_t how{};
+      how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+      how.user_data = &f;
+      how.cb.send = [](void* request, ucs_status_t /*s*/, void* user) {
+        // A rank that is lost has told the issuers of what it lost.
+        auto& flushed = *static_cast<pending_flush*>(user);
+        flushed.owner->one_flushed(flushed);
+        ucp_request_free(request);
+      };
+      ++f.open;
+      void* const r = ucp_ep_flush_nbx(p.endpoint, &how);
+      if (r == nullptr || UCS_PTR_IS_ERR(r)) one_flushed(f);
+    }
+    one_flushed(f);
+    return true;
+  }
+
+  bool progress() override { return ucp_worker_progress(worker_.get()) != 0; }
+
+  void lose(int pe) override {
+    peer& p = peers_[static_cast<std::size_t>(pe)];
+    p.lost = true;
+    if (p.endpoint == nullptr) return;
+    void* const request = close(p);
+    if (request != nullptr && !UCS_PTR_IS_ERR(request)) ucp_request_free(request);
+  }
+
+  [[nodiscard]] int wake_descriptor() const noexcept override { return descriptor_; }
+  bool arm() override { return ucp_worker_arm(worker_.get()) == UCS_OK; }
+
+ private:
+  struct region {
+    ucp_mem_h handle = nullptr;
+    /// By rank: its base address, then its packed key.
+    std::vector<std::vector<std::byte>> cards;
+  };
+  struct peer {
+    std::vector<std::byte> address;
+    ucp_ep_h endpoint = nullptr;
+    std::vector<ucp_rkey_h> keys;  // by region; made when first used
+    bool dirty = false;            // something was sent since the last flush
+    bool lost = false;
+  };
+  struct target {
+    peer* to = nullptr;
+    ucp_rkey_h key = nullptr;
+    std::uint64_t address = 0;
+  };
+
+  static ucp_atomic_op_t native(amo op) noexcept {
+    switch (op) {
+      case amo::bit_and:
+        return UCP_ATOMIC_OP_AND;
+      case amo::bit_or:
+        return UCP_ATOMIC_OP_OR;
+      case amo::bit_xor:
+        return UCP_ATOMIC_OP_XOR;
+      case amo::set:
+      case amo::swap:
+        return UCP_ATOMIC_OP_SWAP;
+      case amo::compare_swap:
+        return UCP_ATOMIC_OP_CSWAP;
+      case amo::fetch:
+      case amo::add:
+        break;
+    }
+    return UCP_ATOMIC_OP_ADD;
+  }
+
+  static ucp_request_param_t notify(completion& c) noexcept {
+    ucp_request_param_t p{};
+    p.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    p.user_data = &c;
+    p.cb.send = [](void* request, ucs_status_t s, void* user) {
+      auto& done = *static_cast<completion*>(user);
+      done.done(done, outcome_of(s));
+      ucp_request_free(request);
+    };
+    return p;
+  }
+
+  /// What a call returned, when it did not leave its end to the callback.
+  static void settle(void* r, completion& c) {
+    if (r == nullptr) c.done(c, status::ok);
+    if (UCS_PTR_IS_ERR(r)) c.done(c, outcome_of(UCS_PTR_STATUS(r)));
+  }
+
+  void one_flushed(pending_flush& f) {
+    if (--f.open != 0) return;
+    completion& c = *f.c;
+    free_flushes_.push_back(&f);
+    c.done(c, status::ok);
+  }
+
+  /// One that is not in use; they stay where they are.
+  template <class T>
+  static T& take(std::deque<T>& all, std::vector<T*>& free) {
+    if (free.empty()) free.push_back(&all.emplace_back());
+    T* const taken = free.back();
+    free.pop_back();
+    return *taken;
+  }
+
+  void finish(atomic_words& w, ucs_status_t s) {
+    if (w.old != nullptr) {
+      *w.old = w.width == 4 ? static_cast<std::uint32_t>(w.reply) : w.reply;
+    }
+    completion& c = *w.c;
+    free_words_.push_back(&w);
+    c.done(c, outcome_of(s));
+  }
+
+  /// The endpoint, key and address of a place, made when first used. When that fails the
+  /// completion has been told.
+  target find(const place& at, completion& c) {
+    peer& p = peers_[static_cast<std::size_t>(at.pe)];
+    if (p.lost || !connect(p)) {
+      c.done(c, p.lost ? status::peer_lost : status::unreachable);
+      return {};
+    }
+    const std::vector<std::byte>& card = regions_[at.region].cards[static_cast<std::size_t>(at.pe)];
+    if (p.keys.size() <= at.region) p.keys.resize(at.region + std::size_t{1});
+    ucp_rkey_h& key = p.keys[at.region];
+    if (key == nullptr &&
+        ucp_ep_rkey_unpack(p.endpoint, card.data() + sizeof(std::uint64_t), &key) != UCS_OK) {
+      key = nullptr;
+      c.done(c, status::unreachable);
+      return {};
+    }
+    std::uint64_t base = 0;
+    std::memcpy(&base, card.data(), sizeof(base));
+    return {&p, key, base + at.offset};
+  }
+
+  bool connect(peer& p) {
+    if (p.endpoint != nullptr) return true;
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.address = reinterpret_cast<const ucp_address_t*>(p.address.data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler.cb = [](void* lost, ucp_ep_h /*ep*/, ucs_status_t /*s*/) {
+      static_cast<peer*>(lost)->lost = true;
+    };
+    params.err_handler.arg = &p;
+    return ucp_ep_create(worker_.get(), &params, &p.endpoint) == UCS_OK;
+  }
+
+  static void* close(peer& p) {
+    ucp_request_param_t how{};
+    how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    how.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    return ucp_ep_close_nbx(std::exchange(p.endpoint, nullptr), &how);
+  }
+
+  engine_setup setup_;
+  context_handle context_;
+  worker_handle worker_;
+  int descriptor_ = -1;
+  std::vector<peer> peers_;
+  std::vector<region> regions_;
+  std::deque<atomic_words> words_;
+  std::vector<atomic_words*> free_words_;
+  std::deque<pending_flush> flushes_;
+  std::vector<pending_flush*> free_flushes_;
+};
+
+}  // namespace
+}  // namespace crosswarp::ucx
+
+extern "C" {
+__attribute__((
+    visibility("default"))) extern const crosswarp::proxy_impl::engine_module crosswarp_engine;
+const crosswarp::proxy_impl::engine_module crosswarp_engine = {
+    CROSSWARP_VERSION, [](const crosswarp::proxy_impl::engine_setup& s) {
+      return std::unique_ptr<crosswarp::proxy_impl::engine>(
+          std::make_unique<crosswarp::ucx::engine_ucx>(s));
+    }};
+}
