@@ -51,6 +51,8 @@ struct setup {
   int ranks = 2;
   bool processes = false;  ///< ranks as processes rather than threads
   bool quick = false;      ///< fewer samples, for the tour and for tests
+  std::string engine;      ///< of the proxy; empty: no proxy
+  memory_kind heap_kind = memory_kind::device;
 };
 
 /// A benchmark that runs on all ranks of a world; rank 0 returns the rows.
@@ -63,6 +65,9 @@ rank_benchmark find_rank_benchmark(const std::string& name);
 using rank_runner = std::function<std::vector<row>(const std::string& name, const setup&)>;
 std::vector<row> bench_exec(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_memory(const setup& s, const rank_runner& run_ranks);
+std::vector<row> bench_proxy(const setup& s, const rank_runner& run_ranks);
+/// Whether ranks can be started that use this engine of the proxy.
+bool engine_usable(const std::string& engine);
 
 // ---- showing
 

@@ -4,8 +4,24 @@
 #include "bench.hpp"
 #include "crosswarp/device/memory.hpp"
 #include "crosswarp/world_launch.hpp"
+#include "rank_benchmarks.hpp"
 
 namespace crosswarp::bench {
+
+row base_row(const world& w, const char* what) {
+  row r;
+  r.bench = "memory";
+  r.what = what;
+  r.ranks = w.size();
+  r.device = w.options().device.name();
+  r.path = w.size() > 1 ? w.path_to(1) : "self";
+  return r;
+}
+
+bool on_gpu(const world& w) {
+  return w.options().device.kind() == device_kind::cuda;
+}
+
 namespace {
 
 namespace dev = crosswarp::device;
@@ -121,20 +137,6 @@ struct put_bytes {
   }
 };
 
-row base_row(const world& w, const char* what) {
-  row r;
-  r.bench = "memory";
-  r.what = what;
-  r.ranks = w.size();
-  r.device = w.options().device.name();
-  r.path = w.size() > 1 ? w.path_to(1) : "self";
-  return r;
-}
-
-bool on_gpu(const world& w) {
-  return w.options().device.kind() == device_kind::cuda;
-}
-
 /// Runs a kernel that reports nanoseconds on every rank; samples rank 0's, times `scale`.
 template <class Kernel, class... Args>
 void sample(world& w, samples& into, double scale, int threads, Kernel k, Args... args) {
@@ -248,6 +250,7 @@ rank_benchmark find_rank_benchmark(const std::string& name) {
   if (name == "signal") return signal_benchmark;
   if (name == "barrier") return barrier_benchmark;
   if (name == "put") return put_benchmark;
+  if (auto found = find_proxy_benchmark(name)) return found;
   throw error(errc::invalid_argument, "bench", "no rank benchmark '" + name + "'");
 }
 

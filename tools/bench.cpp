@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "commands.hpp"
+#include "proxy/load.hpp"
 #include "run_benchmarks.hpp"
 
 namespace crosswarp::tool {
@@ -25,6 +26,12 @@ std::vector<row> on_threads(const std::string& name, const setup& s) {
   world_options o = world_options::from_environment();
   o.device = s.device;
   o.heap_bytes = s.device.kind() == device_kind::cuda ? 1100U << 20U : 80U << 20U;
+  o.heap_kind = s.heap_kind;
+  if (!s.engine.empty()) {
+    o.heap_bytes = 80U << 20U;
+    o.proxy.path = path_choice::proxy;
+    o.proxy.engine = s.engine;
+  }
   std::vector<row> rows;
   run_local(s.ranks, o, [&](world& w) {
     auto mine = benchmark(w, s);
@@ -40,7 +47,7 @@ std::string own_path() {
 /// A file that only this user can read, gone with this object.
 class scratch_file {
  public:
-  scratch_file() : path_((std::filesystem::temp_directory_path() / "crosswarp-XXXXXX").string()) {
+  scratch_file() : path_((std::filesystem::temp_directory_path() / "cw-bench-XXXXXX").string()) {
     const int fd = mkstemp(path_.data());
     if (fd < 0) throw error::from_errno(errno, "mkstemp", path_);
     close(fd);
@@ -54,6 +61,21 @@ class scratch_file {
   std::string path_;
 };
 
+/// Runs a command and waits for its end; throws when that is not a good one.
+void run_to_end(std::vector<std::string> words, const std::string& what) {
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
+  pid_t pid = -1;
+  if (const int bad = posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ)) {
+    throw error::from_errno(bad, "posix_spawn", words[0]);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (status != 0) throw error(errc::system, what, "its ranks failed");
+}
+
 /// Runs this very program as `crosswarp run` of itself. A process of its own: a launcher must own
 /// all its threads' signals, and this process has run kernels.
 void run_ranks_of_self(const std::vector<std::string>& options,
@@ -62,31 +84,34 @@ void run_ranks_of_self(const std::vector<std::string>& options,
   words.insert(words.end(), options.begin(), options.end());
   words.insert(words.end(), {own_path(), "bench-rank"});
   words.insert(words.end(), rank_arguments.begin(), rank_arguments.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& w : words) argv.push_back(w.data());
-  argv.push_back(nullptr);
-  pid_t pid = -1;
-  if (const int bad = posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ)) {
-    throw error::from_errno(bad, "posix_spawn", words[0]);
-  }
-  int status = 0;
-  waitpid(pid, &status, 0);
-  if (status != 0) {
-    throw error(errc::system, "bench " + rank_arguments.front(), "its ranks failed");
-  }
+  run_to_end(words, "bench " + rank_arguments.front());
+}
+
+/// The same under mpirun, for the engine that needs it.
+void run_ranks_under_mpirun(int ranks, const std::vector<std::string>& rank_arguments) {
+  std::vector<std::string> words = {"mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
+                                    std::to_string(ranks), own_path(), "bench-rank"};
+  words.insert(words.end(), rank_arguments.begin(), rank_arguments.end());
+  run_to_end(words, "bench " + rank_arguments.front());
 }
 
 std::vector<row> on_processes(const std::string& name, const setup& s) {
   const scratch_file answers;
   std::vector<std::string> arguments = {name, answers.path()};
   if (s.quick) arguments.emplace_back("--quick");
-  run_ranks_of_self({"-n", std::to_string(s.ranks), "--device", s.device.name(), "--heap",
-                     s.device.kind() == device_kind::cuda ? "1100M" : "80M", "--no-prefix"},
-                    arguments);
+  if (!s.engine.empty()) arguments.insert(arguments.end(), {"--engine", s.engine});
+  const bool gpu = s.device.kind() == device_kind::cuda;
+  if (s.engine == "mpi") {
+    run_ranks_under_mpirun(s.ranks, arguments);
+  } else {
+    // UCX is for ranks on different machines.
+    const int nodes = s.engine == "ucx" ? s.ranks : 1;
+    run_ranks_of_self({"-n", std::to_string(s.ranks), "--nodes", std::to_string(nodes), "--device",
+                       s.device.name(), "--heap", gpu ? "1100M" : "80M", "--no-prefix"},
+                      arguments);
+  }
   return nlohmann::json::parse(std::ifstream(answers.path())).get<std::vector<row>>();
 }
-
 /// From the start of the launcher to its end, with a barrier in between.
 row start_row(int ranks) {
   bench::samples took;
@@ -110,8 +135,15 @@ row start_row(int ranks) {
 
 }  // namespace
 
-int bench_rank(const std::string& name, const std::string& answers, bool quick) {
-  world w;
+int bench_rank(const rank_options& o) {
+  world_options options = world_options::from_environment();
+  if (!o.engine.empty()) {
+    options.proxy.path = path_choice::proxy;
+    options.proxy.engine = o.engine;
+    options.heap_bytes = 80U << 20U;
+  }
+  world w(options);
+  const std::string& name = o.name;
   if (name == "nothing") {
     w.barrier();
     return 0;
@@ -120,9 +152,9 @@ int bench_rank(const std::string& name, const std::string& answers, bool quick) 
   s.device = w.options().device;
   s.ranks = w.size();
   s.processes = true;
-  s.quick = quick;
+  s.quick = o.quick;
   const auto rows = bench::find_rank_benchmark(name)(w, s);
-  if (w.rank() == 0) std::ofstream(answers) << nlohmann::json(rows);
+  if (w.rank() == 0) std::ofstream(o.answers) << nlohmann::json(rows);
   return 0;
 }
 
@@ -142,12 +174,24 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
       }
     } else if (name == "memory") {
       add(bench::bench_memory(s, run_ranks));
+    } else if (name == "proxy") {
+      add(bench::bench_proxy(s, run_ranks));
     } else {
-      throw error(errc::invalid_argument, "bench", "'" + name + "' is neither exec nor memory");
+      throw error(errc::invalid_argument, "bench",
+                  "'" + name + "' is none of exec, memory, proxy");
     }
   }
   return rows;
 }
+
+}  // namespace crosswarp::tool
+
+bool crosswarp::bench::engine_usable(const std::string& engine) {
+  if (!proxy_impl::find_engine(engine).there) return false;
+  return engine != "mpi" || std::system("mpirun --version > /dev/null 2>&1") == 0;
+}
+
+namespace crosswarp::tool {
 
 int bench(const bench_options& o) {
   setup s;

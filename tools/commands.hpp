@@ -13,6 +13,7 @@ struct run_options {
   std::string device;  ///< empty: as CROSSWARP_DEVICE says
   std::string heap;    ///< empty: as CROSSWARP_HEAP says
   bool prefix = true;
+  bool stats = false;  ///< a table of what the proxy did, at the end
   std::vector<std::string> command;
 };
 /// Starts the ranks and returns the first failing exit code, or 0.
@@ -24,8 +25,18 @@ struct info_options {
 };
 int info(const info_options& o);
 
+struct doctor_options {
+  bool json = false;
+  int ranks = 0;               ///< for how many there is to be room; 0: nobody said
+  std::optional<int> listen;   ///< wait for a doctor on another machine at this port
+  std::string reach;           ///< HOST:PORT of such a one
+  std::optional<int> timeout;  ///< seconds, for the two above
+};
+/// Returns 0 when nothing is worse than a hint, 1 when something will not work.
+int doctor(const doctor_options& o);
+
 struct bench_options {
-  std::vector<std::string> names;  ///< exec, memory
+  std::vector<std::string> names;  ///< exec, memory, proxy
   std::string device = "cpu";
   bool processes = false;  ///< what ranks are; neither: processes on the CPU,
   bool threads = false;    ///< threads on a GPU
@@ -42,7 +53,13 @@ struct tour_options {
 /// Returns 0 when every scene was verified.
 int tour(const tour_options& o);
 
+struct rank_options {
+  std::string name;     ///< of a rank benchmark
+  std::string answers;  ///< the file that rank 0 writes its rows to
+  std::string engine;   ///< of the proxy; empty: no proxy
+  bool quick = false;
+};
 /// One rank of a benchmark; started by bench().
-int bench_rank(const std::string& name, const std::string& answers, bool quick);
+int bench_rank(const rank_options& o);
 
 }  // namespace crosswarp::tool

@@ -1,8 +1,6 @@
 // crosswarp info: what this machine has and what this build can use.
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
@@ -15,6 +13,7 @@
 #include "crosswarp/options.hpp"
 #include "crosswarp/schedule.hpp"
 #include "crosswarp/world.hpp"
+#include "variables.hpp"
 
 namespace crosswarp::tool {
 namespace {
@@ -84,15 +83,9 @@ json gather() {
   return j;
 }
 
-/// A typing error in a variable's name would otherwise show in nothing.
 void warn_of_unknown_variables() {
-  for (char** v = environ; *v != nullptr; ++v) {
-    const std::string_view name = std::string_view(*v).substr(0, std::string_view(*v).find('='));
-    const auto is_it = [&](const options::setting& s) { return s.name == name; };
-    const auto& known = options::all();
-    if (name.starts_with("CROSSWARP_") && std::none_of(known.begin(), known.end(), is_it)) {
-      fmt::print(stderr, "crosswarp: {} is set, but the library reads no such variable\n", name);
-    }
+  for (const std::string& name : unknown_variables()) {
+    fmt::print(stderr, "crosswarp: {} is set, but the library reads no such variable\n", name);
   }
 }
 

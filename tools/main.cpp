@@ -19,6 +19,7 @@ void add_run(CLI::App& app, tool::run_options& o) {
   run->add_option("--heap", o.heap, "Symmetric heap on each rank, e.g. 256M");
   run->add_flag_callback(
       "--no-prefix", [&o] { o.prefix = false; }, "Do not put [rank] before each line of output");
+  run->add_flag("--stats", o.stats, "At the end, a table of what the proxy did");
   run->add_option("command", "The program and its arguments")->required();  // see split_command()
 }
 
@@ -28,8 +29,25 @@ void add_info(CLI::App& app, tool::info_options& o) {
   info->add_flag("--env", o.environment, "Show the environment variables instead");
 }
 
+void add_doctor(CLI::App& app, tool::doctor_options& o) {
+  CLI::App* doctor = app.add_subcommand(
+      "doctor",
+      "Find what is wrong on this machine and say what to do; exit code 1 when something will not "
+      "work, 0 otherwise");
+  doctor->add_flag("--json", o.json,
+                   "As JSON: area, severity (ok, hint, problem, skipped), seen, "
+                   "remedy");
+  doctor->add_option("-n,--ranks", o.ranks, "Judge limits and cores for so many ranks");
+  auto* listen = doctor->add_option(
+      "--listen", o.listen, "Instead: wait at this port (0: any) for --reach from another machine");
+  doctor->add_option("--reach", o.reach, "Instead: HOST:PORT, whether TCP passes there and back")
+      ->excludes(listen);
+  doctor->add_option("--timeout", o.timeout,
+                     "Seconds to wait for the other machine (--listen: 60, --reach: 5)");
+}
+
 void add_bench(CLI::App& app, tool::bench_options& o) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure: exec, memory");
+  CLI::App* bench = app.add_subcommand("bench", "Measure: exec, memory, proxy");
   bench->add_option("names", o.names, "Which benchmarks")->required();
   bench->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
   bench->add_flag("--processes", o.processes, "Ranks are processes (the default on the CPU)");
@@ -49,17 +67,12 @@ void add_tour(CLI::App& app, tool::tour_options& o) {
   tour->add_option("--report", o.report, "The page to write");
 }
 
-struct bench_rank_options {
-  std::string name;
-  std::string answers;
-  bool quick = false;
-};
-
-void add_bench_rank(CLI::App& app, bench_rank_options& o) {
+void add_bench_rank(CLI::App& app, tool::rank_options& o) {
   CLI::App* rank = app.add_subcommand("bench-rank", "")->group("");  // hidden
   rank->add_option("name", o.name)->required();
   rank->add_option("answers", o.answers);
   rank->add_flag("--quick", o.quick);
+  rank->add_option("--engine", o.engine);
 }
 
 /// `run OPTIONS [--] PROGRAM ARGUMENTS`: what comes from the program on is the program's, whatever
@@ -108,8 +121,10 @@ int main(int argc, char** argv) {
   tool::info_options info;
   add_run(app, run);
   add_info(app, info);
+  tool::doctor_options doctor;
+  add_doctor(app, doctor);
   tool::bench_options bench;
-  bench_rank_options rank;
+  tool::rank_options rank;
   add_bench(app, bench);
   tool::tour_options tour;
   add_tour(app, tour);
@@ -127,10 +142,10 @@ int main(int argc, char** argv) {
   try {
     if (app.got_subcommand("run")) return tool::run(run);
     if (app.got_subcommand("info")) return tool::info(info);
+    if (app.got_subcommand("doctor")) return tool::doctor(doctor);
     if (app.got_subcommand("tour")) return tool::tour(tour);
     if (app.got_subcommand("bench")) return tool::bench(bench);
-    if (app.got_subcommand("bench-rank"))
-      return tool::bench_rank(rank.name, rank.answers, rank.quick);
+    if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank);
   } catch (const crosswarp::error& e) {
     fmt::print(stderr, "crosswarp: {}\n", e.what());
     return 2;

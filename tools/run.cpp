@@ -16,6 +16,7 @@
 #include <filesystem>
 
 #include "commands.hpp"
+#include "core/log.hpp"
 #include "crosswarp/device_ref.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
@@ -56,6 +57,7 @@ void check_options(const run_options& o) {
                 fmt::format("{} nodes for {} ranks", o.nodes, o.ranks));
   }
   if (!o.device.empty()) (void)device_ref::parse(o.device);
+  (void)log::from_environment();  // told once, not by each rank
   const std::string heap =
       !o.heap.empty() ? o.heap : options::read("CROSSWARP_HEAP").value_or("64M");
   mapped::check_host_memory(options::parse_bytes(heap, "--heap"),
@@ -169,6 +171,7 @@ class launcher {
     set("CROSSWARP_NODES", std::to_string(options_.nodes));
     if (!options_.device.empty()) set("CROSSWARP_DEVICE", options_.device);
     if (!options_.heap.empty()) set("CROSSWARP_HEAP", options_.heap);
+    if (options_.stats) set("CROSSWARP_STATS", "1");
     // Ranks that share a GPU wait for each other: nothing may be loaded or queued behind a kernel
     // that spins, and under MPS each gets its share of the multiprocessors.
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -5,7 +5,7 @@
 
 namespace crosswarp::tool {
 
-/// All rows of the named benchmarks: exec, memory.
+/// All rows of the named benchmarks: exec, memory, proxy.
 std::vector<bench::row> run_benchmarks(const std::vector<std::string>& names,
                                        const bench::setup& s);
 

@@ -1,5 +1,6 @@
 #include "tour_scenes.hpp"
 
+#include <cstddef>
 #include <numeric>
 
 #include "crosswarp/device/memory.hpp"
@@ -128,6 +129,74 @@ scene memory_scene(device_ref d) {
   how.quick = true;
   how.processes = d.kind() == device_kind::cpu;
   s.rows = run_benchmarks({"memory"}, how);
+  return s;
+}
+
+// ---- proxy: the same message, by commands to the host
+
+namespace {
+
+/// As relay, but nothing is mapped: the message goes by put-with-signal commands.
+struct relay_by_commands {
+  CW_FN void operator()(const dev::kernel_context& ctx, dev::world w,
+                        dev::symmetric<relay_memory> mem, int laps, status* out) const {
+    const auto g = ctx.block();
+    auto q = w.proxy.queue(ctx.block_index());
+    relay_memory& mine = *mem.local();
+    const int right = (w.rank + 1) % w.size;
+    const dev::remote_address signal_at = mem.remote();
+    const dev::remote_address message_at = {
+        signal_at.offset + offsetof(relay_memory, message), signal_at.region};
+    status s = status::ok;
+    for (int lap = 1; lap <= laps && s == status::ok; ++lap) {
+      const auto now = static_cast<std::uint64_t>(lap);
+      if (w.rank != 0) s = dev::wait(g, dev::signal(mine.arrived), now, w.limits);
+      if (s != status::ok) break;
+      for (int i = g.rank(); i < 1024; i += g.size()) mine.message[i] += 1;
+      s = q.put_signal(g, right, message_at, mine.message, sizeof(mine.message), signal_at, now,
+                       dev::signal_op::set);
+      if (w.rank == 0 && s == status::ok) {
+        s = dev::wait(g, dev::signal(mine.arrived), now, w.limits);
+      }
+    }
+    if (g.rank() == 0) *out = s;
+  }
+};
+
+}  // namespace
+
+scene proxy_scene(device_ref d) {
+  scene s;
+  s.name = "proxy";
+  s.device = d.name();
+  s.ranks = 4;
+  s.story =
+      "the same message, as if nothing were mapped: each kernel asks its host to put it, with a "
+      "signal, by one command";
+  constexpr int laps = 25;
+  world_options o = world_options::from_environment();
+  o.device = d;
+  o.heap_bytes = 1U << 20U;
+  o.proxy.path = path_choice::proxy;
+  o.proxy.engine = "local";
+  bool right = true;
+  run_local(s.ranks, o, [&](world& w) {
+    symmetric_buffer<relay_memory> mem(w, 1);
+    buffer<status> out(d, 1);
+    launch(w, {.threads = 32}, relay_by_commands{}, w.device(), mem.device(), laps, out.data());
+    w.stream().sync();
+    const bool ended_well = out.read()[0] == status::ok;
+    if (w.rank() != 0) return;
+    right = ended_well;
+    const relay_memory last = mem.read().front();
+    for (const int word : last.message) right = right && word == laps * w.size();
+    s.path = w.path_to(1);
+  });
+  s.verified = right;
+  bench::setup how;
+  how.device = d;
+  how.quick = true;
+  s.rows = run_benchmarks({"proxy"}, how);
   return s;
 }
 

@@ -23,5 +23,7 @@ struct scene {
 scene exec_scene(device_ref d);
 /// A message that goes around the ranks.
 scene memory_scene(device_ref d);
+/// The same message, by commands to the host.
+scene proxy_scene(device_ref d);
 
 }  // namespace crosswarp::tool

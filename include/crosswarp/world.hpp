@@ -24,6 +24,7 @@
 #include "crosswarp/device_ref.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/proxy.hpp"
+#include "crosswarp/stats.hpp"
 #include "crosswarp/stream.hpp"
 
 namespace crosswarp {
@@ -107,6 +108,10 @@ class world {
   /// Does some of the proxy's work on the calling thread; true when there was some. For worlds
   /// whose proxy has no thread of its own; any thread.
   bool progress() noexcept;
+  /// What this rank's proxy did since the start or the last reset, by kind of operation; empty
+  /// without a proxy.
+  [[nodiscard]] std::vector<operation_stats> stats() const;
+  void reset_stats();
 
   // ---- symmetric memory; see symmetric_buffer and registration
 

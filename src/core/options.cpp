@@ -28,8 +28,11 @@ const std::vector<setting>& all() {
       {"CROSSWARP_QUEUE_DEPTH", "64", "commands that a queue holds, a power of two"},
       {"CROSSWARP_QUEUE_KIND", "pinned",
        "where queues lie: pinned (host memory), or device (the GPU's own)"},
+      {"CROSSWARP_STATS", "0", "1: time the proxy's operations, and show a table at the end"},
       {"CROSSWARP_PROGRESS", "thread", "who works for the proxy: thread, or user (progress())"},
       {"CROSSWARP_TIMEOUT", "30", "seconds after which a wait gives up"},
+      {"CROSSWARP_LOG", "warn",
+       "what is told on stderr, at most: off, error, warn, info, debug, trace"},
       {"CROSSWARP_SELF_TEST", "1", "0 skips the check of each mapped peer at the start"},
   };
   return table;

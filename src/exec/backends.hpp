@@ -1,6 +1,7 @@
 // What each kind of device implements.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,13 @@ class backend {
   virtual void* allocate(device_ref d, memory_kind kind, std::size_t bytes) = 0;
   virtual void release(device_ref d, memory_kind kind, void* p) noexcept = 0;
   virtual void copy_now(device_ref d, void* dst, const void* src, std::size_t bytes) = 0;
+  /// The range is memory that was allocated for this device; else the host's own, or nobody's.
+  [[nodiscard]] virtual bool owns(device_ref /*d*/, const void* /*p*/,
+                                  std::size_t /*bytes*/) noexcept {
+    return false;
+  }
+  /// Some stream of the device has work to do. CPUs need not know.
+  [[nodiscard]] virtual bool busy(device_ref /*d*/) noexcept { return true; }
 };
 
 namespace cpu {
@@ -36,5 +44,14 @@ void unpin(void* p) noexcept;
 }  // namespace cuda
 
 backend& backend_of(device_ref d);
+inline bool owns(device_ref d, const void* p, std::size_t bytes) noexcept {
+  return backend_of(d).owns(d, p, bytes);
+}
+inline bool busy(device_ref d) noexcept {
+  return backend_of(d).busy(d);
+}
+
+/// `f` is called after each launch on the device, while what is returned lives. On CPUs never.
+std::shared_ptr<void> on_launch(device_ref d, std::function<void()> f);
 
 }  // namespace crosswarp::exec

@@ -1,8 +1,11 @@
 // Devices, streams, events and buffers: choosing the backend.
 #include <unistd.h>
 
+#include <atomic>
 #include <charconv>
 #include <fstream>
+#include <list>
+#include <mutex>
 #include <thread>
 
 #include "backends.hpp"
@@ -84,6 +87,44 @@ void stream_backend::run(cpu_grid /*grid*/) {  // NOLINT(performance-unnecessary
 
 device::grid_words* stream_backend::grid_barrier(int /*grids*/) {
   throw error(errc::not_supported, "launch", "a GPU grid on a stream of another device");
+}
+
+namespace {
+
+struct launch_listeners {
+  std::mutex mutex;
+  std::list<std::pair<int, std::function<void()>>> all;  // by ordinal
+  std::atomic<int> count{0};
+
+  static launch_listeners& instance() {
+    static launch_listeners l;
+    return l;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<void> on_launch(device_ref d, std::function<void()> f) {
+  if (d.kind() == device_kind::cpu) return nullptr;
+  launch_listeners& l = launch_listeners::instance();
+  const std::scoped_lock lock(l.mutex);
+  const auto it = l.all.emplace(l.all.end(), d.ordinal(), std::move(f));
+  l.count.fetch_add(1, std::memory_order_relaxed);
+  return {nullptr, [it](void*) {
+            launch_listeners& from = launch_listeners::instance();
+            const std::scoped_lock gone(from.mutex);
+            from.all.erase(it);
+            from.count.fetch_sub(1, std::memory_order_relaxed);
+          }};
+}
+
+void cuda::note_launch(int device) {
+  launch_listeners& l = launch_listeners::instance();
+  if (l.count.load(std::memory_order_relaxed) == 0) return;
+  const std::scoped_lock lock(l.mutex);
+  for (const auto& [ordinal, f] : l.all) {
+    if (ordinal == device) f();
+  }
 }
 
 void* allocate(device_ref d, memory_kind kind, std::size_t bytes) {

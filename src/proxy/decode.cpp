@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace crosswarp::proxy_impl {
@@ -20,19 +21,12 @@ std::uint64_t load(const std::uint64_t& word, std::memory_order order) noexcept 
 
 std::optional<proxy_command> read_command(const device::proxy_entry& entry,
                                           std::uint32_t tag) noexcept {
-  const auto of_lap = [&](std::uint64_t word) {
-    return static_cast<std::uint32_t>(word >> 32U) == tag;
-  };
-  std::uint32_t parts[16] = {};
-  // pairs with proxy_queue::write(): what the kernel wrote before is there to be put
-  const std::uint64_t first = load(entry.words[0], std::memory_order_acquire);
-  if (!of_lap(first)) return std::nullopt;
-  parts[0] = static_cast<std::uint32_t>(first);
-  const int count = device::proxy_words(static_cast<proxy_op>(parts[0] & 0xffU),
-                                        static_cast<std::uint8_t>(parts[0] >> 16U));
-  for (int i = 1; i < count; ++i) {
-    const std::uint64_t word = load(entry.words[i], std::memory_order_relaxed);
-    if (!of_lap(word)) return std::nullopt;
+  std::uint32_t parts[16];
+  for (std::size_t i = 0; i < std::size(parts); ++i) {
+    // The first pairs with proxy_queue::write(): what the kernel wrote before is there to be put.
+    const std::uint64_t word =
+        load(entry.words[i], i == 0 ? std::memory_order_acquire : std::memory_order_relaxed);
+    if (static_cast<std::uint32_t>(word >> 32U) != tag) return std::nullopt;
     parts[i] = static_cast<std::uint32_t>(word);
   }
   proxy_command c;
@@ -128,6 +122,14 @@ class checker {
     return true;
   }
 
+  /// Bits are those of integers.
+  [[nodiscard]] bool good_reduction() const noexcept {
+    const auto type = static_cast<element>(c_.width);
+    if (c_.what > static_cast<std::uint8_t>(reduction::bit_xor)) return false;
+    const bool bits = c_.what >= static_cast<std::uint8_t>(reduction::bit_and);
+    return !bits || (type != element::f32 && type != element::f64);
+  }
+
   [[nodiscard]] bool good() const noexcept {
     switch (c_.op) {
       case proxy_op::put:
@@ -146,7 +148,7 @@ class checker {
         return good_collective(c_.bytes);
       case proxy_op::reduce: {
         const std::size_t each = size_of(static_cast<element>(c_.width));
-        if (each == 0 || c_.what > static_cast<std::uint8_t>(reduction::bit_xor)) return false;
+        if (each == 0 || !good_reduction()) return false;
         return c_.bytes <= std::numeric_limits<std::uint64_t>::max() / each &&
                good_collective(c_.bytes * each);
       }
@@ -167,19 +169,28 @@ class checker {
 
 }  // namespace
 
-status validate(const proxy_command& c, const limits_of_world& w) noexcept {
-  const checker check(c, w);
-  if (!check.is_rank(c.pe) || !check.good()) return status::invalid;
-  switch (c.op) {
+bool names_rank(proxy_op op) noexcept {
+  switch (op) {
     case proxy_op::fence:
     case proxy_op::quiet:
     case proxy_op::barrier:
-    case proxy_op::broadcast:
     case proxy_op::reduce:
-      return status::ok;
+      return false;
     default:
-      return check.is_reached(c.pe) ? status::ok : status::unreachable;
+      return true;
   }
+}
+
+bool is_collective(proxy_op op) noexcept {
+  return op == proxy_op::barrier || op == proxy_op::broadcast || op == proxy_op::reduce;
+}
+
+status validate(const proxy_command& c, const limits_of_world& w) noexcept {
+  const checker check(c, w);
+  if (names_rank(c.op) && !check.is_rank(c.pe)) return status::invalid;
+  if (!check.good()) return status::invalid;
+  if (!names_rank(c.op) || c.op == proxy_op::broadcast) return status::ok;
+  return check.is_reached(c.pe) ? status::ok : status::unreachable;
 }
 
 }  // namespace crosswarp::proxy_impl

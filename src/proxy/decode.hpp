@@ -27,6 +27,10 @@ std::optional<device::proxy_command> read_command(const device::proxy_entry& ent
 /// Addresses in this process are the business of who uses them.
 status validate(const device::proxy_command& c, const limits_of_world& w) noexcept;
 
+/// Whether a command is about one rank, and whether about all.
+bool names_rank(device::proxy_op op) noexcept;
+bool is_collective(device::proxy_op op) noexcept;
+
 /// Bytes of an element of a reduction.
 std::size_t size_of(element e) noexcept;
 

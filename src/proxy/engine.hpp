@@ -67,13 +67,20 @@ class engine {
   virtual ~engine() = default;
   [[nodiscard]] virtual capabilities can() const noexcept = 0;
 
-  /// Collective; ids count up from 0, the heap's. Sizes may differ between ranks.
-  virtual void add_region(std::uint16_t id, const region_info& mine) = 0;
-  /// Collective.
+  /// Memory of this rank that others are to reach; ids count from 0, the heap's. What it returns is
+  /// given to every rank's install_region(). Neither waits for another rank.
+  virtual std::vector<std::byte> offer_region(std::uint16_t id, const region_info& mine) = 0;
+  /// `offers` by rank.
+  virtual void install_region(std::uint16_t id, std::vector<std::vector<std::byte>> offers) = 0;
+  /// Nothing is under way to it or from it.
   virtual void remove_region(std::uint16_t id) noexcept = 0;
 
   /// Complete locally when `c` is called.
   virtual bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) = 0;
+  /// The same from memory of the proxy itself, up to 16 bytes.
+  virtual bool put_small(const place& to, const std::byte* from, std::size_t bytes, completion& c) {
+    return put(to, from, bytes, c);
+  }
   /// Arrived when `c` is called.
   virtual bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) = 0;
   /// `old`, when not null, has the value before when `c` is called.

@@ -49,6 +49,9 @@ class bootstrap {
   virtual std::vector<bytes> allgather(bytes mine, nanoseconds timeout) = 0;
   void barrier(nanoseconds timeout) { allgather({}, timeout); }
 
+  /// The last barrier: who has passed it is missed by nobody.
+  virtual void part(nanoseconds timeout) { barrier(timeout); }
+
   /// A key is put once and seen by all ranks; get() waits for it.
   virtual void put(const std::string& key, bytes value) = 0;
   virtual bytes get(const std::string& key, nanoseconds timeout) = 0;

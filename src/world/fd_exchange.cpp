@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "core/log.hpp"
 #include "star.hpp"
 
 namespace crosswarp::world_impl {
@@ -69,7 +70,9 @@ std::vector<descriptor> collect_and_deal(bootstrap& boot, listener& where, std::
     boot.check("descriptor exchange");
     if (::poll(&p, 1, static_cast<int>(std::min<long>(left.count(), 100))) <= 0) continue;
     descriptor s(::accept4(where.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (s.open()) answer_call(boot, std::move(s), all, callers, deadline);
+    if (s.open() && !answer_call(boot, std::move(s), all, callers, deadline)) {
+      log::debug(boot.rank(), "refused a stranger who asked for descriptors");
+    }
   }
   std::vector<int> raw;
   bytes map(count);

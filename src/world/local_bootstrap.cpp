@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bootstrap.hpp"
+#include "core/log.hpp"
 
 namespace crosswarp::world_impl {
 namespace {
@@ -112,6 +113,7 @@ class local_bootstrap final : public bootstrap {
       tell = meeting_->listeners;
       meeting_->changed.notify_all();
     }
+    log::error(rank(), to_error(f, "world").what());
     for (const auto& report : tell) {
       if (report) report(f);
     }

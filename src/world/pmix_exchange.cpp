@@ -48,15 +48,28 @@ int job_number(const char* key, int fallback) {
 
 }  // namespace
 
+namespace {
+
+/// One connection for the life of the process: an MPI that is started later, by the program or by
+/// an engine, finds nothing of its job any more once a client has left.
+class connection {
+ public:
+  static void open() { static const connection c; }
+  connection(const connection&) = delete;
+  connection& operator=(const connection&) = delete;
+
+ private:
+  connection() { check(PMIx_Init(&myself(), nullptr, 0), "PMIx_Init"); }
+  ~connection() { PMIx_Finalize(nullptr, 0); }
+};
+
+}  // namespace
+
 pmix_exchange::pmix_exchange() {
-  check(PMIx_Init(&myself(), nullptr, 0), "PMIx_Init");
+  connection::open();
   rank_ = static_cast<int>(myself().rank);
   size_ = job_number(PMIX_JOB_SIZE, 1);
   local_size_ = job_number(PMIX_LOCAL_SIZE, size_);
-}
-
-pmix_exchange::~pmix_exchange() {
-  PMIx_Finalize(nullptr, 0);
 }
 
 namespace {

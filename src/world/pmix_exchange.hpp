@@ -16,7 +16,6 @@ class pmix_exchange {
 
   /// Throws error(not_supported) in a build without PMIx, error(system) when the server refuses.
   pmix_exchange();
-  ~pmix_exchange();
   pmix_exchange(const pmix_exchange&) = delete;
   pmix_exchange& operator=(const pmix_exchange&) = delete;
 

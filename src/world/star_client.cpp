@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/log.hpp"
 #include "star.hpp"
 
 namespace crosswarp::world_impl {
@@ -31,6 +32,7 @@ class star_client final : public bootstrap {
     throw_if_broken("allgather");
     const std::uint64_t number = gathers_++;
     const auto deadline = after(timeout + grace);
+    log::trace(rank(), "allgather ", number, " of ", mine.size(), " bytes");
     post({gather,
           packer().u64(number).u64(static_cast<std::uint64_t>(timeout.count())).blob(mine).take()},
          deadline);
@@ -43,6 +45,14 @@ class star_client final : public bootstrap {
     }
     throw_if_broken("allgather");
     throw error(errc::timeout, "allgather", "the bootstrap server does not answer");
+  }
+
+  void part(nanoseconds timeout) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      last_gather_ = gathers_;
+    }
+    barrier(timeout);
   }
 
   void put(const std::string& key, bytes value) override {
@@ -133,7 +143,7 @@ class star_client final : public bootstrap {
       bool left = false;
       {
         const std::scoped_lock lock(mutex_);
-        left = left_;
+        left = left_ || parted_;
       }
       if (!left) learn({status::peer_lost, host_rank_, who});
     }
@@ -152,6 +162,7 @@ class star_client final : public bootstrap {
       answer a;
       for (std::uint32_t n = u.u32(); n > 0; --n) a.all.push_back(u.blob());
       answers_[number] = std::move(a);
+      parted_ = parted_ || number == last_gather_;
     } else if (f.type == given_up) {
       const std::uint64_t number = u.u64();
       answers_[number].absent = static_cast<int>(u.u32());
@@ -171,6 +182,7 @@ class star_client final : public bootstrap {
       report = std::exchange(report_, nullptr);
       changed_.notify_all();
     }
+    log::error(rank(), to_error(f, "world").what());
     if (report) report(f);
   }
 
@@ -184,6 +196,8 @@ class star_client final : public bootstrap {
   std::map<std::string, bytes> board_;
   std::optional<fault> broken_;
   std::function<void(const fault&)> report_;
+  std::optional<std::uint64_t> last_gather_;
+  bool parted_ = false;  // all have met for the last time: the server may go before this rank
   bool left_ = false;
   std::thread reader_;  // last: starts when all else is there
 };

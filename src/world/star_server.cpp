@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/log.hpp"
 #include "star.hpp"
 
 namespace crosswarp::world_impl {
@@ -69,6 +71,18 @@ struct hall {
   std::vector<std::pair<connection*, std::string>> waiting_gets;
   std::optional<fault> wreck;
 };
+
+/// Who is at the other end, for people.
+std::string name_of(int socket) {
+  sockaddr_in a{};
+  socklen_t length = sizeof(a);
+  char text[INET_ADDRSTRLEN] = {};
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&a), &length) != 0 ||
+      a.sin_family != AF_INET || inet_ntop(AF_INET, &a.sin_addr, text, sizeof(text)) == nullptr) {
+    return "a process of this machine";
+  }
+  return std::string(text) + ":" + std::to_string(ntohs(a.sin_port));
+}
 
 frame broken_frame(const fault& f) {
   return {broken, packer()
@@ -187,7 +201,7 @@ class star_server::impl {
   void pass_deadlines() {
     const auto now = std::chrono::steady_clock::now();
     for (const auto& c : connections_) {
-      if (!c->member && now >= c->accepted + handshake_limit) drop(*c);
+      if (!c->member && now >= c->accepted + handshake_limit) refuse(*c, "it says nothing");
     }
     for (auto& [number, h] : halls_) {
       for (auto it = h.rounds.begin(); it != h.rounds.end();) {
@@ -203,7 +217,10 @@ class star_server::impl {
       descriptor s(
           ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!s.open()) return;  // none left, or no descriptors left: the next round tries again
-      if (listener_.address.starts_with("unix:") && !same_user(s.get())) continue;  // closes it
+      if (listener_.address.starts_with("unix:") && !same_user(s.get())) {
+        log::debug(host_rank_, "refused a connection of another user");
+        continue;  // closes it
+      }
       const int on = 1;
       setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
       const auto strangers = static_cast<std::size_t>(
@@ -223,7 +240,16 @@ class star_server::impl {
   void drop_oldest_stranger() {
     const auto it = std::find_if(connections_.begin(), connections_.end(),
                                  [](const auto& c) { return !c->member && c->socket.open(); });
-    if (it != connections_.end()) drop(**it);
+    if (it != connections_.end()) refuse(**it, "there are too many strangers");
+  }
+
+  /// Closes a stranger's connection.
+  void refuse(connection& c, const std::string& why) {
+    if (!c.socket.open()) return;
+    if (log::on(log::level::debug)) {
+      log::debug(host_rank_, "refused ", name_of(c.socket.get()), ": ", why);
+    }
+    drop(c);
   }
 
   void attend(connection& c, short events) {
@@ -247,7 +273,7 @@ class star_server::impl {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
       hear(c);  // what came before the end still counts
-      return lose(c, "its process ended");
+      return lose(c, c.member ? "its process ended" : "it hung up");
     }
     hear(c);
   }
@@ -292,11 +318,10 @@ class star_server::impl {
   /// The connection ended; a member who had not said goodbye is dead.
   void lose(connection& c, const std::string& why) {
     if (!c.socket.open()) return;
-    const bool member = c.member;
+    if (!c.member) return refuse(c, why);
     const std::uint32_t world = c.world;
     const int rank = c.rank;
     drop(c);
-    if (!member) return;
     hall& h = halls_.at(world);
     if (!h.left[static_cast<std::size_t>(rank)]) wreck(h, {status::peer_lost, rank, why});
   }
@@ -304,12 +329,15 @@ class star_server::impl {
   // ---- strangers
 
   void turn_away(connection& c, const std::string& reason) {
+    if (log::on(log::level::debug)) {
+      log::debug(host_rank_, "refused ", name_of(c.socket.get()), ": ", reason);
+    }
     c.closing = true;
     say(c, {reject, packer().text(reason).take()});
   }
 
   void introduce(connection& c, const frame& f) {
-    if (f.type != join) return drop(c);
+    if (f.type != join) return refuse(c, "it does not ask to join");
     unpacker u(f.body);
     const std::uint32_t world = u.u32();
     const std::uint32_t rank = u.u32();
@@ -467,6 +495,7 @@ class star_server::impl {
     h.wreck = f;
     int none = -1;
     culprit_.compare_exchange_strong(none, f.rank);
+    log::debug(host_rank_, "tells ", h.members.size(), " ranks: ", to_error(f, "world").what());
     const frame news = broken_frame(f);
     for (const auto& [rank, member] : h.members) say(*member, news);
   }

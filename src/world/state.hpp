@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "bootstrap.hpp"
 #include "crosswarp/world.hpp"
@@ -15,13 +16,20 @@
 namespace crosswarp::world_impl {
 
 /// Where the news of a broken world goes; shared with the bootstrap, which may outlive the state.
-struct fault_sink {
+class fault_sink {
+ public:
   explicit fault_sink(device_ref d) : words(d, 2, memory_kind::pinned) {}
   void tell(const fault& f);
+  /// Who is to be told, too, from now on; null: nobody.
+  void set(crosswarp::proxy* p);
 
   // Pinned: kernels poll it. [0]: what broke the world; [1]: whom a kernel waited for in vain.
   buffer<fault_word> words;
+
+ private:
+  void pass_on();
   std::mutex mutex;
+  fault heard;
   crosswarp::proxy* proxy = nullptr;
 };
 
@@ -33,6 +41,8 @@ class state {
   state(const state&) = delete;
   state& operator=(const state&) = delete;
 
+  /// Commands of kernels that have ended are carried out and visible.
+  void finish_commands();
   /// The barrier at the end; not after a fault.
   void depart() noexcept;
 
@@ -45,11 +55,15 @@ class state {
   std::uint16_t add_region(const mapped::mapping& m, std::size_t bytes, bool on_host);
   /// Throws what broke the world, or a deadline that passed in a kernel; the latter once.
   void check(const char* call) const;
+  /// In the catch of what cannot throw: logs what is caught, unless it is what broke the world,
+  /// which was logged when it came.
+  void tell_swallowed(const char* call) const noexcept;
 
   const world_options options;
   const std::shared_ptr<bootstrap> boot;
   const std::shared_ptr<fault_sink> faults;
   const members who;
+  const std::uint32_t owner;  // this rank, among all that this process ever had
   crosswarp::stream stream;
   std::unique_ptr<mapped::mapping> heap;
   std::unique_ptr<buffer<device::peer>> peers;
@@ -64,8 +78,12 @@ class state {
   int announced = 0;
 
  private:
+  /// A deadline that passed in a kernel and that nobody was told of; once.
+  [[nodiscard]] std::optional<error> late_kernel() const;
   void lay_out_heap();
   void start_proxy();
+  void show_stats();
+  std::string agree_on_engine(const std::string& mine);
 };
 
 }  // namespace crosswarp::world_impl

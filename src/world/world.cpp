@@ -1,9 +1,12 @@
 #include "crosswarp/world.hpp"
 
+#include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <limits>
 #include <thread>
 
+#include "core/log.hpp"
 #include "crosswarp/options.hpp"
 #include "exec/cpu/executor.hpp"
 #include "memory/self_test.hpp"
@@ -71,6 +74,7 @@ world_options world_options::from_environment() {
   o.proxy = proxy_options::from_environment();
   if (const auto v = options::read_integer("CROSSWARP_NODES")) o.nodes = static_cast<int>(*v);
   if (const auto v = options::read_integer("CROSSWARP_SELF_TEST")) o.self_test = *v != 0;
+  (void)log::from_environment();  // read where it is needed; refused here
   return o;
 }
 
@@ -102,10 +106,11 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
       boot(std::move(b)),
       faults(std::make_shared<fault_sink>(o.device)),
       who(find_members(*boot, o.nodes, o.timeout)),
+      owner(next_owner()),
       stream(o.device),
       blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())),
       together(std::move(t)) {
-  stream.backend().set_owner(next_owner());
+  stream.backend().set_owner(owner);
   stream.after_sync([this] { check("stream"); });
   boot->on_fault([sink = faults](const fault& f) { sink->tell(f); });
   if (o.device.kind() == device_kind::cpu) {
@@ -113,6 +118,12 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
     exec::cpu::announce_load(announced);
   }
   lay_out_heap();
+  faults->set(proxy.get());
+  if (proxy) exec::cpu::set_helper(owner, proxy.get());
+  if (log::on(log::level::debug)) {
+    log::debug(boot->rank(), "world made: ranks ", boot->size(), ", nodes ", who.nodes, ", device ",
+               o.device.name(), ", heap ", crosswarp::options::print_bytes(o.heap_bytes));
+  }
 }
 
 void fault_sink::tell(const fault& f) {
@@ -120,21 +131,36 @@ void fault_sink::tell(const fault& f) {
   device::system_atomic<fault_word>(words.data()[0])
       .store(make_fault(f.what, f.rank), device::order::relaxed);
   const std::scoped_lock lock(mutex);
-  if (proxy == nullptr) return;
-  if (f.what == status::peer_lost && f.rank >= 0) {
-    proxy->lose(f.rank);
+  heard = f;
+  pass_on();
+}
+
+void fault_sink::set(crosswarp::proxy* p) {
+  const std::scoped_lock lock(mutex);
+  proxy = p;
+  pass_on();
+}
+
+void fault_sink::pass_on() {
+  if (proxy == nullptr || heard.what == status::ok) return;
+  if (heard.what == status::peer_lost && heard.rank >= 0) {
+    proxy->lose(heard.rank);
   } else {
-    proxy->refuse(f.what);
+    proxy->refuse(heard.what);
   }
 }
 
 state::~state() {
-  {
-    const std::scoped_lock lock(faults->mutex);
-    faults->proxy = nullptr;
+  try {
+    stream.backend().sync();  // kernels lend their threads to the proxy
+  } catch (...) {
+    // They failed, and nobody asked.
   }
+  faults->set(nullptr);
+  exec::cpu::set_helper(owner, nullptr);
   exec::cpu::announce_load(-announced);
   boot->leave();
+  log::debug(boot->rank(), "world ended");
 }
 
 void state::lay_out_heap() {
@@ -208,9 +234,14 @@ void state::start_proxy() {
     all_mapped = all_mapped && mapped;
     by_proxy[i] = r == boot->rank() || path == path_choice::proxy || !mapped;
   }
-  const std::string name = choose_engine(options.proxy.engine, who.nodes == 1 && all_mapped);
+  const std::string name =
+      agree_on_engine(choose_engine(options.proxy.engine, who.nodes == 1 && all_mapped));
   if (name.empty()) {
     by_proxy.assign(by_proxy.size(), false);
+    if (boot->rank() == 0) {
+      log::warn(0, "ranks of different machines have no path: no engine ucx: ",
+                proxy_impl::find_engine("ucx").where_or_why);
+    }
     return;
   }
   if (name == "local" && !all_mapped) {
@@ -229,39 +260,132 @@ void state::start_proxy() {
                                              proxy_impl::make_engine(name, options.device, setup));
   const bool on_host =
       options.device.kind() == device_kind::cpu || options.heap_kind == memory_kind::pinned;
+  if (!on_host && !proxy->can().gpu_memory) {
+    throw error(errc::not_supported, "engine " + name,
+                "it cannot reach a GPU's memory: put the heap in host memory with "
+                "CROSSWARP_HEAP_KIND=pinned");
+  }
   add_region(*heap, whole_heap(options, size), on_host);
-  const std::scoped_lock lock(faults->mutex);
-  faults->proxy = proxy.get();
+  log::info(boot->rank(), "engine ", name, " carries out the proxy's commands to ",
+            std::count(by_proxy.begin(), by_proxy.end(), true), " of ", size, " ranks");
+}
+
+/// All ranks take the same engine, or none starts.
+std::string state::agree_on_engine(const std::string& mine) {
+  const auto all = boot->allgather(packer().text(mine).take(), options.timeout);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const std::string theirs = unpacker(all[r]).text();
+    if (theirs == mine) continue;
+    throw error(errc::asymmetric, "proxy",
+                "takes engine '" + theirs + "', this rank '" + mine + "'; see CROSSWARP_ENGINE",
+                static_cast<int>(r));
+  }
+  return mine;
 }
 
 std::uint16_t state::add_region(const mapped::mapping& m, std::size_t size, bool on_host) {
   if (!proxy) return 0;
-  std::vector<std::size_t> sizes;
-  for (const bytes& b : boot->allgather(packer().u64(size).take(), options.timeout)) {
-    sizes.push_back(unpacker(b).u64());
-  }
   const std::uint16_t id = proxy->free_region();
-  proxy->add_region(id, {m.base[static_cast<std::size_t>(boot->rank())], size, on_host, m.base},
-                    std::move(sizes));
+  const proxy_impl::region_info mine{m.base[static_cast<std::size_t>(boot->rank())], size, on_host,
+                                     m.base};
+  constexpr std::uintptr_t word = 8;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(mine.base) % word == 0;
+  const auto all = boot->allgather(
+      packer().u64(size).u32(aligned ? 1 : 0).blob(proxy->offer_region(id, mine)).take(),
+      options.timeout);
+  std::vector<std::size_t> sizes;
+  std::vector<bytes> offers;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    unpacker u(all[r]);
+    sizes.push_back(u.u64());
+    if (u.u32() == 0) {
+      throw error(errc::invalid_argument, "registration", "memory is not aligned to 8 bytes",
+                  static_cast<int>(r));
+    }
+    offers.push_back(u.blob());
+  }
+  proxy->install_region(id, mine, std::move(sizes), std::move(offers));
   return id;
 }
 
 void state::check(const char* call) const {
   boot->check(call);
+  if (const auto late = late_kernel()) throw *late;
+}
+
+std::optional<error> state::late_kernel() const {
   const fault_word late = device::system_atomic<fault_word>(faults->words.data()[1])
                               .exchange(0, device::order::relaxed);
-  if (late != 0) {
-    throw error(errc::timeout, "kernel", "waited in vain", fault_rank(late));
+  if (late == 0) return std::nullopt;
+  return error(errc::timeout, "kernel", "waited in vain", fault_rank(late));
+}
+
+void state::tell_swallowed(const char* call) const noexcept {
+  const std::exception_ptr swallowed = std::current_exception();
+  try {
+    boot->check(call);
+  } catch (...) {
+    return;  // told when the world broke
   }
+  try {
+    std::rethrow_exception(swallowed);
+  } catch (const std::exception& e) {
+    log::error(boot->rank(), call, ": ", e.what());
+  } catch (...) {
+    log::error(boot->rank(), call, ": an unknown exception");
+  }
+}
+
+void state::finish_commands() {
+  if (proxy) proxy->finish_all(options.timeout);
+}
+
+/// Everybody's counters, added up, by rank 0 on stderr. Ranks of one process each show their own:
+/// they do not end at one time.
+void state::show_stats() {
+  if (!proxy) return;
+  std::vector<operation_stats> sum = proxy->stats();
+  std::string whose = "rank " + std::to_string(boot->rank());
+  if (!boot->in_process()) {
+    packer mine;
+    for (const operation_stats& s : sum) {
+      mine.u64(s.count).u64(s.bytes).u64(s.failures);
+      mine.u64(static_cast<std::uint64_t>(s.waited_for_slot.count()));
+      mine.u64(static_cast<std::uint64_t>(s.to_completion.count()));
+    }
+    const auto all = boot->allgather(mine.take(), options.timeout);
+    if (boot->rank() != 0) return;
+    for (std::size_t r = 1; r < all.size(); ++r) {
+      unpacker theirs(all[r]);
+      for (operation_stats& s : sum) {
+        s.count += theirs.u64();
+        s.bytes += theirs.u64();
+        s.failures += theirs.u64();
+        s.waited_for_slot += nanoseconds(theirs.u64());
+        s.to_completion += nanoseconds(theirs.u64());
+      }
+    }
+    whose = "all " + std::to_string(boot->size()) + " ranks";
+  }
+  std::fprintf(stderr, "crosswarp: what the proxy did, %s\n%s", whose.c_str(),
+               print_stats(sum).c_str());
 }
 
 void state::depart() noexcept {
   try {
     stream.sync();
+    finish_commands();
+    if (crosswarp::options::read_integer("CROSSWARP_STATS").value_or(0) != 0) show_stats();
     // Ranks of one process are ended together by run_local().
-    if (!boot->in_process()) boot->barrier(options.timeout);
+    if (!boot->in_process()) boot->part(options.timeout);
   } catch (...) {
     // The world is broken or a kernel failed: nothing to wait for.
+    tell_swallowed("end of the world");
+  }
+  try {
+    if (const auto late = late_kernel()) throw *late;
+  } catch (const std::exception& e) {
+    log::error(boot->rank(), "end of the world: ", e.what());
   }
 }
 
@@ -449,6 +573,13 @@ bool world::progress() noexcept {
   return state_->proxy != nullptr && state_->proxy->progress();
 }
 
+std::vector<operation_stats> world::stats() const {
+  return state_->proxy ? state_->proxy->stats() : std::vector<operation_stats>();
+}
+void world::reset_stats() {
+  if (state_->proxy) state_->proxy->reset_stats();
+}
+
 std::string world::path_to(int rank) const {
   if (rank == this->rank()) return "self";
   if (state_->by_proxy.at(static_cast<std::size_t>(rank))) {
@@ -481,9 +612,11 @@ registration::~registration() {
   if (!state_) return;
   try {
     // Nobody unmaps what another rank may still use.
+    state_->owner->finish_commands();
     state_->owner->boot->barrier(state_->owner->options.timeout);
   } catch (...) {
     // The world is broken: the others have stopped.
+    state_->owner->tell_swallowed("end of a registration");
   }
   if (state_->owner->proxy) state_->owner->proxy->remove_region(state_->region);
 }
@@ -556,6 +689,7 @@ void run_local(int ranks, const world_options& options,
       worlds[i]->barrier();
       rank_main(*worlds[i]);
       worlds[i]->stream().sync();
+      worlds[i]->state_->finish_commands();
       worlds[i]->barrier();
     } catch (...) {
       const auto e = std::current_exception();

@@ -1,6 +1,7 @@
 // What every engine must do for the proxy. Which one: CROSSWARP_TEST_ENGINE (local).
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -557,6 +558,44 @@ TEST(Proxy, ReachesRegisteredBuffers) {
     std::copy_n(lefts.begin() + 100, 5000, expected.begin() + 100);
     EXPECT_TRUE(target.read() == expected);
     w.barrier();
+  });
+}
+
+// ---- counters
+
+struct some_of_each {
+  CW_FN void operator()(const context& ctx, dev::world w, cw::status* out,
+                        dev::symmetric<std::uint64_t> words, std::uint64_t* source) const {
+    auto q = w.proxy.queue(0);
+    const auto me = ctx.thread();
+    const int right = (w.rank + 1) % w.size;
+    for (int i = 0; i < 3; ++i) note(out, q.put(me, right, words.remote(), source, 64));
+    for (int i = 0; i < 5; ++i) note(out, q.put_value(me, right, words.remote(8), 1, 4));
+    if (q.get(me, w.size, words.remote(), source, 8) != cw::status::invalid) {
+      note(out, cw::status::closed);
+    }
+    note(out, q.quiet(me));
+  }
+};
+
+TEST(Proxy, CountsWhatItDid) {
+  on_proxied(2, [](cw::world& w) {
+    cw::symmetric_buffer<std::uint64_t> words(w, 16);
+    cw::buffer<std::uint64_t> source(w.options().device, 8);
+    w.reset_stats();
+    expect_ok(w, {}, some_of_each{}, words.device(), source.data());
+    std::map<std::string, cw::operation_stats> by_name;
+    for (const auto& s : w.stats()) by_name[s.name] = s;
+    EXPECT_EQ(by_name["put"].count, 3U);
+    EXPECT_EQ(by_name["put"].bytes, 192U);
+    EXPECT_EQ(by_name["put inline"].count, 5U);
+    EXPECT_EQ(by_name["put inline"].bytes, 20U);
+    EXPECT_EQ(by_name["get"].count, 1U);
+    EXPECT_EQ(by_name["get"].bytes, 0U);
+    EXPECT_EQ(by_name["get"].failures, 1U);
+    EXPECT_EQ(by_name["quiet"].count, 1U);
+    w.reset_stats();
+    for (const auto& s : w.stats()) EXPECT_EQ(s.count, 0U) << s.name;
   });
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <thread>
 
 #include "crosswarp/world.hpp"
@@ -387,6 +388,26 @@ TEST(Star, ServerThatIsGoneIsNoticed) {
     EXPECT_EQ(e.code(), cw::errc::peer_lost) << e.what();
   }
   end.join();
+}
+
+// The rank that holds the server may go first, when all have met for the last time.
+TEST(Star, ServerIsNotMissedAfterTheLastMeeting) {
+  auto s = std::make_unique<star>(2);
+  const auto other = s->join(1);
+  std::thread holder([&] {
+    const auto mine = s->join(0);
+    mine->part(seconds(20));
+    mine->leave();
+  });
+  other->part(seconds(20));
+  holder.join();
+  std::atomic<bool> told{false};
+  other->on_fault([&](const fault&) { told = true; });
+  s.reset();
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_FALSE(told);
+  EXPECT_NO_THROW(other->check("still well"));
+  other->leave();
 }
 
 // The rank that hands out descriptors dies when it has said where, and before anybody called it.

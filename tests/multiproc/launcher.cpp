@@ -325,11 +325,11 @@ INSTANTIATE_TEST_SUITE_P(
                     misuse{{"info", "more"}, "info: unknown argument 'more'"},
                     misuse{{"bench"}, "bench: names is required"},
                     misuse{{"bench", "--loud"}, "bench: unknown option '--loud'"},
-                    misuse{{"bench", "nothing"}, "'nothing' is neither exec nor memory"},
+                    misuse{{"bench", "nothing"}, "'nothing' is none of exec, memory, proxy"},
                     misuse{{"tour", "--device", "abacus"}, "abacus"}));
 
 TEST(Command, HelpIsOutputAndSuccess) {
-  for (const char* of : {"run", "info", "bench", "tour"}) {
+  for (const char* of : {"run", "info", "doctor", "bench", "tour"}) {
     process p = command({of, "--help"});
     ASSERT_TRUE(p.wait(limit));
     EXPECT_EQ(p.code(), 0) << p.report();
@@ -430,10 +430,12 @@ TEST(LauncherStart, PretendedNodesShareNoMemory) {
   process p(job_command({"-n", "4", "--nodes", "2"}, {"show_paths"}));
   ASSERT_TRUE(p.wait(limit));
   EXPECT_EQ(p.code(), 0) << p.report();
-  EXPECT_THAT(p.lines(), UnorderedElementsAre("[0] rank 0 nodes 2 0:self 0:memfd 1:none 1:none",
-                                              "[1] rank 1 nodes 2 0:memfd 0:self 1:none 1:none",
-                                              "[2] rank 2 nodes 2 0:none 0:none 1:self 1:memfd",
-                                              "[3] rank 3 nodes 2 0:none 0:none 1:memfd 1:self"));
+  const std::string far = CROSSWARP_HAVE_UCX != 0 ? "proxy (ucx)" : "none";
+  EXPECT_THAT(p.lines(),
+              UnorderedElementsAre("[0] rank 0 nodes 2 0:self 0:memfd 1:" + far + " 1:" + far,
+                                   "[1] rank 1 nodes 2 0:memfd 0:self 1:" + far + " 1:" + far,
+                                   "[2] rank 2 nodes 2 0:" + far + " 0:" + far + " 1:self 1:memfd",
+                                   "[3] rank 3 nodes 2 0:" + far + " 0:" + far + " 1:memfd 1:self"));
 }
 
 // "Never" is a number that somebody will write.

@@ -243,6 +243,29 @@ int lose(const arguments& a) {
   return 9;
 }
 
+/// Rank WHO's kernel waits for the others, who do not come; nobody asks what became of it.
+int end_while_kernel_waits(const arguments& a) {
+  cw::world w;
+  cw::buffer<cw::status> out(w.options().device, 1);
+  if (w.rank() == number(a, 0)) {
+    cw::launch(w, {}, meet_in_kernel{}, w.device(), 1, out.data());
+  }
+  return 0;
+}
+
+/// Rank 1 gives up, with these last words.
+int abort_with(const arguments& a) {
+  cw::world w;
+  if (w.rank() == 1) w.abort(a.at(0));
+  return 9;
+}
+
+/// For the test to know what must not be seen.
+int tell_secret(const arguments& a) {
+  say(std::string("the secret is ") + std::getenv("CROSSWARP_SECRET"));
+  return work(a);
+}
+
 /// Rank WHO ends without ever joining; the others try to.
 int stay_away(const arguments& a) {
   if (launched_rank() == number(a, 0)) return number(a, 1);
@@ -322,6 +345,9 @@ int main(int argc, char** argv) {
       {"work", work},
       {"show_paths", show_paths},
       {"lose", lose},
+      {"end_while_kernel_waits", end_while_kernel_waits},
+      {"abort_with", abort_with},
+      {"tell_secret", tell_secret},
       {"stay_away", stay_away},
       {"never_come", never_come},
       {"pester", pester},

@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "core/log.hpp"
 #include "crosswarp/device/signal.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
@@ -30,6 +31,21 @@ TEST(Options, EverySettingIsOursAndExplained) {
   for (const auto& s : cw::options::all()) {
     EXPECT_TRUE(s.name.starts_with("CROSSWARP_")) << s.name;
     EXPECT_FALSE(s.meaning.empty()) << s.name;
+  }
+}
+
+TEST(LogLevel, IsOneOfSix) {
+  EXPECT_EQ(cw::log::parse("off"), cw::log::level::off);
+  EXPECT_EQ(cw::log::parse("error"), cw::log::level::error);
+  EXPECT_EQ(cw::log::parse("trace"), cw::log::level::trace);
+  for (const char* bad : {"", "WARN", "warning", "warn ", "7"}) {
+    try {
+      (void)cw::log::parse(bad);
+      ADD_FAILURE() << bad;
+    } catch (const cw::error& e) {
+      EXPECT_NE(std::string(e.what()).find("off, error, warn, info, debug, trace"),
+                std::string::npos);
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // A kernel writes commands into a queue; the host's proxy carries them out with an engine (UCX,
 // MPI, copies) and answers those that asked for it. Queues are shared freely: any thread may use
-// any queue at any time, and the operations of one queue are carried out in their order.
+// any queue at any time. Operations of one queue are started in their order.
 //
 //   auto q = w.proxy.queue(ctx.block_index());
 //   status s = q.put(ctx.block(), pe, box.remote(), values, bytes);   // source is free again
@@ -64,7 +64,7 @@ struct proxy_command {
   std::int32_t pe = 0;  ///< target; root of a broadcast
   std::uint16_t region = 0;
   std::uint16_t signal_region = 0;
-  std::uint32_t unused = 0;
+  std::uint32_t waited_ns = 0;  ///< for its slot
   std::uint64_t remote = 0;  ///< offset in `region` of rank `pe`
   std::uint64_t local = 0;   ///< address here; inline data; where an atomic's result goes
   std::uint64_t bytes = 0;   ///< inline data, second word; count of a reduction
@@ -75,36 +75,17 @@ struct proxy_command {
 static_assert(sizeof(proxy_command) == 64);
 
 /// One entry of a queue: each 8-byte word has 4 bytes of the command and the lap as a tag, so that
-/// a whole command needs no fence to be known as whole.
+/// a whole command needs no fence to be known as whole. All words are written in each lap, so a
+/// tag that comes again after 2^32 laps meets no older one.
 struct alignas(line_bytes) proxy_entry {
   std::uint64_t words[16];
 };
 static_assert(sizeof(proxy_entry) == 128);
 
-/// Words of the entry that a command fills; the others keep what they had.
-[[nodiscard]] CW_FN constexpr int proxy_words(proxy_op op, std::uint8_t what) noexcept {
-  switch (op) {
-    case proxy_op::put:
-    case proxy_op::put_inline:
-      return what == static_cast<std::uint8_t>(signal_op::none) ? 10 : 14;
-    case proxy_op::get:
-      return 10;
-    case proxy_op::put_strided:
-    case proxy_op::get_strided:
-    case proxy_op::broadcast:
-    case proxy_op::reduce:
-      return 16;
-    case proxy_op::atomic:
-      return 14;
-    default:
-      return 4;
-  }
-}
-
 /// The answer to a command, in the same slot as the command.
 struct proxy_reply {
   std::uint64_t value;
-  std::uint64_t stamp;  ///< lap << 32 | status
+  std::uint64_t stamp;  ///< (lap + 1) << 8 | status
 };
 
 /// What producers of one queue share, in the device's memory.
@@ -137,9 +118,12 @@ class proxy_queue {
   CW_FN proxy_queue(const proxy_memory& m, std::uint32_t index, const wait_limits& limits) noexcept;
 
   // Common to all below.
-  // Callers: all threads of `g`, same arguments. Every byte a thread of `g` wrote before is seen.
-  // Fails:   invalid (a bad argument: nothing was touched); peer_lost, unreachable, timeout. An
+  // Callers: all threads of `g`, same arguments; they sync first.
+  // Order:   an operation sees what threads of `g` wrote into its source before. All else that
+  //          they wrote is ordered by fence() and quiet() alone.
+  // Fails:   invalid (a bad argument: nothing was touched); peer_lost, aborted, unreachable. An
   //          operation that does not wait reports its failure at the next quiet() of its queue.
+  //          timeout: the host may still touch source and target, until a quiet() returned ok.
 
   /// Copies to rank `pe`. On return the source may be reused; visible remotely after quiet().
   template <group G>
@@ -227,19 +211,20 @@ class proxy_queue {
     std::uint64_t value;
   };
   struct held_slot {
-    std::uint64_t ticket;
+    std::uint64_t lap;
     std::uint32_t slot;
-    std::uint32_t lap;
   };
+  /// Whether everything the thread wrote before is visible to who reads the command.
   enum class publish { ordered, unordered };
 
   template <group G>
   [[nodiscard]] CW_FN answer issue(const G& g, const proxy_command& c, publish how) noexcept;
-  [[nodiscard]] CW_FN answer issue_alone(const proxy_command& c, publish how) noexcept;
-  [[nodiscard]] CW_FN status take_slot(held_slot& mine) noexcept;
+  [[nodiscard]] CW_FN answer issue_alone(proxy_command c, publish how) noexcept;
+  [[nodiscard]] CW_FN status take_slot(held_slot& mine, std::uint32_t& waited_ns,
+                                        deadline& by) noexcept;
   [[nodiscard]] CW_FN bool is_free(std::uint64_t ticket) noexcept;
   CW_FN void write(const proxy_command& c, const held_slot& mine, publish how) noexcept;
-  [[nodiscard]] CW_FN answer wait_reply(const held_slot& mine) noexcept;
+  [[nodiscard]] CW_FN answer wait_reply(const held_slot& mine, deadline& by) noexcept;
 
   proxy_entry* entries_ = nullptr;
   proxy_reply* replies_ = nullptr;
@@ -248,6 +233,7 @@ class proxy_queue {
   std::uint64_t* seats_ = nullptr;
   std::uint32_t depth_ = 0;
   std::uint32_t shift_ = 0;
+  std::uint32_t index_ = 0;
   crosswarp::proxy* host_ = nullptr;
   wait_limits limits_;
   std::uint64_t guess_ = 0;  // of the next ticket: right as long as nobody else uses the queue

@@ -57,6 +57,9 @@ void check(int code, const char* call);
 /// kernel for its shared memory.
 void check_resident(int device, const void* function, const launch_shape& shape, int grids);
 
+/// Tells those who work for kernels that there is one.
+void note_launch(int device);
+
 #if defined(__CUDACC__)
 
 template <class Kernel, class... Args>
@@ -83,6 +86,7 @@ inline void start(stream& s, const void* function, const launch_shape& shape, in
   config.attrs = &cooperative;
   config.numAttrs = shape.resident ? 1 : 0;
   check(cudaLaunchKernelExC(&config, function, args), "cudaLaunchKernelExC");
+  note_launch(s.device().ordinal());
 }
 
 template <class Kernel, class... Args>

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <thread>
 
@@ -76,7 +77,41 @@ bool crowded() noexcept {
   return announced_load.load(std::memory_order_relaxed) > cores();
 }
 
+namespace {
+
+/// Who works for a rank's kernels, by the rank's number in this process. A rank whose place is taken
+/// does without: its proxy has a thread.
+struct helper {
+  std::atomic<std::uint32_t> owner{0};
+  std::atomic<proxy*> who{nullptr};
+};
+std::array<helper, 512> helpers;
+
+void call_helper() noexcept {
+  const running_thread& r = running();
+  const std::uint32_t owner = r.decides != nullptr ? r.decides->who().owner : r.who.owner;
+  const helper& h = helpers[owner % helpers.size()];
+  if (owner == 0 || h.owner.load(std::memory_order_acquire) != owner) return;
+  if (proxy* p = h.who.load(std::memory_order_relaxed)) lend_thread(*p);
+}
+
+}  // namespace
+
+void set_helper(std::uint32_t owner, proxy* p) noexcept {
+  helper& h = helpers[owner % helpers.size()];
+  if (p != nullptr) {
+    std::uint32_t nobody = 0;
+    proxy* none = nullptr;
+    if (h.who.compare_exchange_strong(none, p)) h.owner.compare_exchange_strong(nobody, owner);
+  } else if (h.owner.load() == owner) {
+    h.owner.store(0);
+    h.who.store(nullptr);
+  }
+}
+
 bool relax(std::uint32_t spin) noexcept {
+  // What a kernel waits for may have to come through its rank's proxy.
+  if (spin % 8 == 0) call_helper();
   if (scheduler* s = running().decides) return s->on_wait(spin);
   return relax_thread(spin);
 }

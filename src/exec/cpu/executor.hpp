@@ -8,6 +8,7 @@
 #include "block.hpp"
 
 namespace crosswarp {
+class proxy;
 class schedule;
 }
 
@@ -34,6 +35,10 @@ void note_progress() noexcept;
 void announce_load(int threads) noexcept;
 /// More of them than cores: who spins takes a core from the one it waits for.
 bool crowded() noexcept;
+
+/// Kernels of rank `owner` lend their waiting threads to `p`; null: no longer. None of them runs
+/// at this moment.
+void set_helper(std::uint32_t owner, proxy* p) noexcept;
 
 class fiber;
 

@@ -3,6 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "../backends.hpp"
@@ -93,6 +96,33 @@ class cuda_event final : public event_backend {
   cudaEvent_t event_ = nullptr;
 };
 
+/// All streams that there are, to see whether a device has work.
+class stream_list {
+ public:
+  static stream_list& instance() {
+    static stream_list l;
+    return l;
+  }
+  void add(int device, cudaStream_t s) {
+    const std::scoped_lock lock(mutex_);
+    all_.emplace(s, device);
+  }
+  void remove(cudaStream_t s) {
+    const std::scoped_lock lock(mutex_);
+    all_.erase(s);
+  }
+  bool busy(int device) {
+    const std::scoped_lock lock(mutex_);
+    return std::any_of(all_.begin(), all_.end(), [&](const auto& s) {
+      return s.second == device && cudaStreamQuery(s.first) == cudaErrorNotReady;
+    });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<cudaStream_t, int> all_;
+};
+
 class cuda_stream final : public stream_backend {
  public:
   explicit cuda_stream(int device) : device_(device) {
@@ -102,8 +132,10 @@ class cuda_stream final : public stream_backend {
     void* words = nullptr;
     check(cudaMalloc(&words, most_grids * sizeof(device::grid_words)), "cudaMalloc");
     words_ = static_cast<device::grid_words*>(words);
+    stream_list::instance().add(device_, stream_);
   }
   ~cuda_stream() override {
+    stream_list::instance().remove(stream_);
     cudaStreamSynchronize(stream_);
     cudaFree(words_);
     cudaStreamDestroy(stream_);
@@ -170,6 +202,20 @@ class cuda_backend final : public backend {
     } catch (const error&) {
       // The device is gone, and its memory with it.
     }
+  }
+  [[nodiscard]] bool owns(device_ref /*d*/, const void* p, std::size_t bytes) noexcept override {
+    const auto known = [](const void* at) {
+      cudaPointerAttributes a{};
+      if (cudaPointerGetAttributes(&a, at) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+      }
+      return a.type != cudaMemoryTypeUnregistered;
+    };
+    return known(p) && (bytes == 0 || known(static_cast<const std::byte*>(p) + bytes - 1));
+  }
+  [[nodiscard]] bool busy(device_ref d) noexcept override {
+    return stream_list::instance().busy(d.ordinal());
   }
   void copy_now(device_ref d, void* dst, const void* src, std::size_t bytes) override {
     const device_scope here(checked(d));

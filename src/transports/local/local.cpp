@@ -1,8 +1,9 @@
 #include "transports/local/local.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <deque>
-#include <optional>
+#include <functional>
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/error.hpp"
@@ -25,10 +26,13 @@ class region_table {
     return regions_[p.region].mapped[static_cast<std::size_t>(p.pe)] + p.offset;
   }
   [[nodiscard]] bool on_host(const place& p) const { return regions_[p.region].on_host; }
-  /// Some region of this rank that the host may read and write holds the address.
-  [[nodiscard]] bool on_host(const std::byte* p) const {
+  /// Some region of this rank that the host may read and write holds the range.
+  [[nodiscard]] bool on_host(const std::byte* p, std::size_t bytes) const {
     for (const region_info& r : regions_) {
-      if (r.on_host && r.base != nullptr && p >= r.base && p < r.base + r.bytes) return true;
+      if (r.on_host && r.base != nullptr && p >= r.base && p <= r.base + r.bytes &&
+          bytes <= static_cast<std::size_t>(r.base + r.bytes - p)) {
+        return true;
+      }
     }
     return false;
   }
@@ -37,22 +41,46 @@ class region_table {
   std::vector<region_info> regions_;
 };
 
+template <class T>
+void store_word(std::byte* to, const std::byte* from) noexcept {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  // release: a kernel that sees a word put after a fence sees what was put before it
+  std::atomic_ref<T>(*reinterpret_cast<T*>(to)).store(value, std::memory_order_release);
+}
+
+/// Copies memory of the host. A whole word is written as one, since kernels may be polling it.
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+  if (bytes == 8 && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+    store_word<std::uint64_t>(to, from);
+  } else if (bytes == 4 && reinterpret_cast<std::uintptr_t>(to) % 4 == 0) {
+    store_word<std::uint32_t>(to, from);
+  } else {
+    std::memmove(to, from, bytes);  // a rank may copy within its own heap
+  }
+}
+
 /// Ranks on CPUs: everything is done when its call returns.
 class cpu_engine final : public engine {
  public:
   [[nodiscard]] capabilities can() const noexcept override {
     return {.name = "local", .atomics = true};
   }
-  void add_region(std::uint16_t id, const region_info& mine) override { regions_.add(id, mine); }
+  std::vector<std::byte> offer_region(std::uint16_t id, const region_info& mine) override {
+    regions_.add(id, mine);
+    return {};
+  }
+  void install_region(std::uint16_t /*id*/,
+                      std::vector<std::vector<std::byte>> /*offers*/) override {}
   void remove_region(std::uint16_t id) noexcept override { regions_.remove(id); }
 
   bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
-    std::memcpy(regions_.at(to), from, bytes);
+    copy_bytes(regions_.at(to), from, bytes);
     c.done(c, status::ok);
     return true;
   }
   bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) override {
-    std::memcpy(to, regions_.at(from), bytes);
+    copy_bytes(to, regions_.at(from), bytes);
     c.done(c, status::ok);
     return true;
   }
@@ -75,7 +103,8 @@ class cpu_engine final : public engine {
   region_table regions_;
 };
 
-/// Ranks on a GPU: copies and kernels of one thread on a stream of the engine's own.
+/// Ranks on a GPU: copies and kernels of one thread on a stream of the engine's own, and what the
+/// host can do itself. All in one order: the host's part waits for the copies before it.
 class gpu_engine final : public engine {
  public:
   explicit gpu_engine(device_ref d) : device_(d), stream_(d), words_(d, room, memory_kind::pinned) {
@@ -85,65 +114,60 @@ class gpu_engine final : public engine {
   [[nodiscard]] capabilities can() const noexcept override {
     return {.name = "local", .gpu_memory = true, .atomics = true};
   }
-  void add_region(std::uint16_t id, const region_info& mine) override { regions_.add(id, mine); }
+  std::vector<std::byte> offer_region(std::uint16_t id, const region_info& mine) override {
+    regions_.add(id, mine);
+    return {};
+  }
+  void install_region(std::uint16_t /*id*/,
+                      std::vector<std::vector<std::byte>> /*offers*/) override {}
   void remove_region(std::uint16_t id) noexcept override { regions_.remove(id); }
 
   bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
-    // From the host's memory to the host's memory, or bytes that came with the command.
-    if (regions_.on_host(to) && (bytes <= 16 || regions_.on_host(from))) {
-      std::memcpy(regions_.at(to), from, bytes);
-      c.done(c, status::ok);
-      return true;
-    }
-    return copy(regions_.at(to), from, bytes, c);
+    const bool by_host = regions_.on_host(to) && regions_.on_host(from, bytes);
+    return copy(by_host, regions_.at(to), from, bytes, c);
+  }
+  bool put_small(const place& to, const std::byte* from, std::size_t bytes,
+                 completion& c) override {
+    return copy(regions_.on_host(to), regions_.at(to), from, bytes, c);
   }
   bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) override {
-    if (regions_.on_host(from) && regions_.on_host(to)) {
-      std::memcpy(to, regions_.at(from), bytes);
-      c.done(c, status::ok);
-      return true;
-    }
-    return copy(to, regions_.at(from), bytes, c);
+    const bool by_host = regions_.on_host(from) && regions_.on_host(to, bytes);
+    return copy(by_host, to, regions_.at(from), bytes, c);
   }
 
   bool atomic(amo op, int width, const place& at, std::uint64_t operand, std::uint64_t comparand,
               std::uint64_t* old, completion& c) override {
+    word_update u{op, width, regions_.at(at), operand, comparand, nullptr};
     if (regions_.on_host(at)) {
-      const std::uint64_t before =
-          update({op, width, regions_.at(at), operand, comparand, nullptr});
-      if (old != nullptr) *old = before;
-      c.done(c, status::ok);
-      return true;
+      return in_order(c, [u, old] {
+        const std::uint64_t before = update(u);
+        if (old != nullptr) *old = before;
+      });
     }
-    if (free_words_.empty()) return false;
-    std::uint64_t* const word = free_words_.back();
+    if (waiting_.size() >= room || free_words_.empty()) return false;
+    u.old = free_words_.back();
     free_words_.pop_back();
-    return enqueue(c, word, old, [&] {
-      launch_update(stream_, {op, width, regions_.at(at), operand, comparand, word});
-    });
+    return on_stream(
+        c, [&] { launch_update(stream_, u); },
+        [this, word = u.old, old] {
+          if (old != nullptr) *old = *word;
+          free_words_.push_back(word);
+        });
   }
 
-  /// What the host writes itself must wait for copies; what the stream does is in order anyway.
-  bool fence() override { return waiting_.empty(); }
+  bool fence() override { return true; }
   bool flush(completion& c) override {
-    if (waiting_.empty()) {
-      c.done(c, status::ok);
-      return true;
-    }
-    return enqueue(c, nullptr, nullptr, [] {});
+    return in_order(c, [] {});
   }
 
   bool progress() override {
     bool moved = false;
-    while (!waiting_.empty() && waiting_.front().mark->ready()) {
+    while (!waiting_.empty() && is_done(waiting_.front())) {
       waited w = std::move(waiting_.front());
       waiting_.pop_front();
-      if (w.word != nullptr) {
-        if (w.old != nullptr) *w.old = *w.word;
-        free_words_.push_back(w.word);
-      }
-      free_marks_.push_back(std::move(w.mark));
-      w.c->done(*w.c, status::ok);
+      if (w.mark) free_marks_.push_back(std::move(w.mark));
+      w.then();
+      w.c->done(*w.c, broken_ ? status::aborted : status::ok);
       moved = true;
     }
     return moved;
@@ -153,30 +177,56 @@ class gpu_engine final : public engine {
  private:
   static constexpr std::size_t room = 256;
   struct waited {
-    std::unique_ptr<event> mark;
+    std::unique_ptr<event> mark;  ///< null: nothing but what comes before it
     completion* c;
-    std::uint64_t* word;
-    std::uint64_t* old;
+    std::function<void()> then;
   };
 
-  bool copy(std::byte* to, const std::byte* from, std::size_t bytes, completion& c) {
-    return enqueue(c, nullptr, nullptr, [&] { stream_.copy(to, from, bytes); });
+  bool is_done(const waited& w) noexcept {
+    try {
+      return !w.mark || broken_ || w.mark->ready();
+    } catch (const error&) {
+      broken_ = true;  // a kernel faulted: nothing on this GPU ends well any more
+      return true;
+    }
+  }
+
+  bool copy(bool by_host, std::byte* to, const std::byte* from, std::size_t bytes, completion& c) {
+    if (by_host) return in_order(c, [=] { copy_bytes(to, from, bytes); });
+    if (waiting_.size() >= room) return false;
+    return on_stream(
+        c, [&] { stream_.copy(to, from, bytes); }, [] {});
+  }
+
+  /// The host does it, after what is on the stream.
+  template <class F>
+  bool in_order(completion& c, F&& f) {
+    if (waiting_.empty()) {
+      f();
+      c.done(c, status::ok);
+      return true;
+    }
+    if (waiting_.size() >= room) return false;
+    waiting_.push_back({nullptr, &c, std::forward<F>(f)});
+    return true;
   }
 
   template <class F>
-  bool enqueue(completion& c, std::uint64_t* word, std::uint64_t* old, F&& f) {
-    if (waiting_.size() >= room) return false;
+  bool on_stream(completion& c, F&& start, std::function<void()> then) {
+    status outcome = status::ok;
     if (free_marks_.empty()) free_marks_.push_back(std::make_unique<event>(device_));
     try {
-      f();
+      start();
       stream_.record(*free_marks_.back());
     } catch (const error&) {
-      // An address that is nobody's: CUDA says so and goes on.
-      if (word != nullptr) free_words_.push_back(word);
-      c.done(c, status::invalid);
+      outcome = status::invalid;  // an address that is nobody's: CUDA says so and goes on
+    }
+    if (outcome != status::ok) {
+      then();
+      c.done(c, outcome);
       return true;
     }
-    waiting_.push_back({std::move(free_marks_.back()), &c, word, old});
+    waiting_.push_back({std::move(free_marks_.back()), &c, std::move(then)});
     free_marks_.pop_back();
     return true;
   }
@@ -188,6 +238,7 @@ class gpu_engine final : public engine {
   std::vector<std::uint64_t*> free_words_;
   std::vector<std::unique_ptr<event>> free_marks_;
   std::deque<waited> waiting_;
+  bool broken_ = false;
 };
 
 }  // namespace

@@ -1,9 +1,13 @@
 // The engine between machines: UCX's one-sided operations.
+#include <sys/stat.h>
 #include <ucp/api/ucp.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -69,22 +73,42 @@ worker_handle make_worker(ucp_context_h c) {
   return worker_handle(w);
 }
 
-/// An atomic operation's words, which UCX reads and writes until it is done.
-struct atomic_words {
+class engine_ucx;
+
+/// An operation that UCX has not ended yet. Stays until UCX calls back, also when its completion
+/// was told before that the peer is lost.
+struct request {
+  engine_ucx* owner = nullptr;
+  int pe = 0;
+  completion* c = nullptr;  ///< null: told already
+  std::size_t at = 0;       ///< in the peer's list of those under way
+  std::uint64_t flushes = 0;  ///< of a flush: operations that are visible when it ends
+  // Of an atomic operation: UCX reads and writes these until its end.
   std::uint64_t operand = 0;
   std::uint64_t reply = 0;
   std::uint64_t* old = nullptr;
   int width = 8;
-  completion* c = nullptr;
-  class engine_ucx* owner = nullptr;
 };
 
 /// One flush of several ranks.
-struct pending_flush {
+struct joint_flush : completion {
+  engine_ucx* owner = nullptr;
   std::size_t open = 0;
-  completion* c = nullptr;
-  class engine_ucx* owner = nullptr;
+  status outcome = status::ok;
+  completion* whole = nullptr;
 };
+
+/// Which machine and network this process sees: ranks that agree in it share memory.
+std::array<std::byte, 64> host_identity() {
+  std::array<std::byte, 64> id{};
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(boot, text);
+  struct stat net {};
+  if (stat("/proc/self/ns/net", &net) == 0) text += "/" + std::to_string(net.st_ino);
+  std::memcpy(id.data(), text.data(), std::min(text.size(), id.size()));
+  return id;
+}
 
 class engine_ucx final : public engine {
  public:
@@ -100,30 +124,40 @@ class engine_ucx final : public engine {
     const auto* bytes = reinterpret_cast<const std::byte*>(mine);
     std::vector<std::byte> address(bytes, bytes + length);
     ucp_worker_release_address(worker_.get(), mine);
+    const auto host = host_identity();
+    address.insert(address.begin(), host.begin(), host.end());
     auto all = setup_.meet(std::move(address));
-    for (std::size_t r = 0; r < peers_.size(); ++r) peers_[r].address = std::move(all[r]);
+    for (std::size_t r = 0; r < peers_.size(); ++r) {
+      peers_[r].same_host = std::equal(host.begin(), host.end(), all[r].begin());
+      peers_[r].address.assign(all[r].begin() + static_cast<std::ptrdiff_t>(host.size()),
+                               all[r].end());
+    }
   }
 
   ~engine_ucx() override {
     std::vector<void*> closing;
     for (peer& p : peers_) {
-      for (ucp_rkey_h k : p.keys) {
-        if (k != nullptr) ucp_rkey_destroy(k);
-      }
-      if (p.endpoint != nullptr) closing.push_back(close(p));
+      // Those on this host go with the worker: they cannot be closed without the other side.
+      if (p.endpoint != nullptr && !p.same_host) closing.push_back(close(p));
     }
     // The others leave too, so this is no graceful end: it takes no time.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    for (void* request : closing) {
-      if (request == nullptr || UCS_PTR_IS_ERR(request)) continue;
-      while (ucp_request_check_status(request) == UCS_INPROGRESS &&
+    for (void* r : closing) {
+      if (r == nullptr || UCS_PTR_IS_ERR(r)) continue;
+      while (ucp_request_check_status(r) == UCS_INPROGRESS &&
              std::chrono::steady_clock::now() < end) {
         ucp_worker_progress(worker_.get());
       }
-      ucp_request_free(request);
+      ucp_request_free(r);
     }
-    for (std::size_t id = 0; id < regions_.size(); ++id) {
-      if (regions_[id].handle != nullptr) ucp_mem_unmap(context_.get(), regions_[id].handle);
+    for (peer& p : peers_) {
+      for (ucp_rkey_h k : p.keys) {
+        if (k != nullptr) ucp_rkey_destroy(k);
+      }
+    }
+    worker_.reset();
+    for (const region& r : regions_) {
+      if (r.handle != nullptr) ucp_mem_unmap(context_.get(), r.handle);
     }
   }
   engine_ucx(const engine_ucx&) = delete;
@@ -133,7 +167,7 @@ class engine_ucx final : public engine {
     return {.name = "ucx", .atomics = true, .target_progress = true};
   }
 
-  void add_region(std::uint16_t id, const region_info& mine) override {
+  std::vector<std::byte> offer_region(std::uint16_t id, const region_info& mine) override {
     if (regions_.size() <= id) regions_.resize(id + std::size_t{1});
     region& r = regions_[id];
     std::vector<std::byte> card(sizeof(std::uint64_t));
@@ -152,7 +186,11 @@ class engine_ucx final : public engine {
       card.insert(card.end(), bytes, bytes + length);
       ucp_rkey_buffer_release(key);
     }
-    r.cards = setup_.meet(std::move(card));
+    return card;
+  }
+
+  void install_region(std::uint16_t id, std::vector<std::vector<std::byte>> offers) override {
+    regions_[id].cards = std::move(offers);
   }
 
   void remove_region(std::uint16_t id) noexcept override {
@@ -169,18 +207,18 @@ class engine_ucx final : public engine {
   bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
     const target t = find(to, c);
     if (t.key == nullptr) return true;
-    const ucp_request_param_t p = notify(c);
-    t.to->dirty = true;
-    settle(ucp_put_nbx(t.to->endpoint, from, bytes, t.address, t.key, &p), c);
+    request& r = begin_operation(to.pe, c);
+    const ucp_request_param_t p = notify(r);
+    settle(ucp_put_nbx(t.endpoint, from, bytes, t.address, t.key, &p), r);
     return true;
   }
 
   bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) override {
     const target t = find(from, c);
     if (t.key == nullptr) return true;
-    const ucp_request_param_t p = notify(c);
-    t.to->dirty = true;
-    settle(ucp_get_nbx(t.to->endpoint, to, bytes, t.address, t.key, &p), c);
+    request& r = begin_operation(from.pe, c);
+    const ucp_request_param_t p = notify(r);
+    settle(ucp_get_nbx(t.endpoint, to, bytes, t.address, t.key, &p), r);
     return true;
   }
 
@@ -188,62 +226,53 @@ class engine_ucx final : public engine {
               std::uint64_t* old, completion& c) override {
     const target t = find(at, c);
     if (t.key == nullptr) return true;
-    atomic_words& w = take(words_, free_words_);
-    w.owner = this;
-    w.operand = op == amo::fetch ? 0 : op == amo::compare_swap ? comparand : operand;
-    w.reply = operand;  // what a compare-swap puts there
-    w.old = old;
-    w.width = width;
-    w.c = &c;
-    ucp_request_param_t p{};
-    p.op_attr_mask =
-        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
-    // A set is a swap whose answer nobody reads: UCX has no other.
-    const bool answers = old != nullptr || op == amo::set || op == amo::swap ||
-                         op == amo::compare_swap || op == amo::fetch;
-    if (answers) {
-      p.op_attr_mask |= UCP_OP_ATTR_FIELD_REPLY_BUFFER;
-      p.reply_buffer = &w.reply;
-    }
+    request& r = begin_operation(at.pe, c);
+    r.operand = op == amo::fetch ? 0 : op == amo::compare_swap ? comparand : operand;
+    r.reply = operand;  // what a compare-swap puts there
+    r.old = old;
+    r.width = width;
+    ucp_request_param_t p = notify(r);
+    p.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
     p.datatype = ucp_dt_make_contig(static_cast<std::size_t>(width));
-    p.user_data = &w;
-    p.cb.send = [](void* request, ucs_status_t s, void* user) {
-      auto& words = *static_cast<atomic_words*>(user);
-      words.owner->finish(words, s);
-      ucp_request_free(request);
-    };
-    t.to->dirty = true;
-    void* const r =
-        ucp_atomic_op_nbx(t.to->endpoint, native(op), &w.operand, 1, t.address, t.key, &p);
-    if (r == nullptr) finish(w, UCS_OK);
-    if (UCS_PTR_IS_ERR(r)) finish(w, UCS_PTR_STATUS(r));
+    // A set is a swap whose answer nobody reads: UCX has no other.
+    if (old != nullptr || op == amo::set || op == amo::swap || op == amo::compare_swap ||
+        op == amo::fetch) {
+      p.op_attr_mask |= UCP_OP_ATTR_FIELD_REPLY_BUFFER;
+      p.reply_buffer = &r.reply;
+    }
+    settle(ucp_atomic_op_nbx(t.endpoint, native(op), &r.operand, 1, t.address, t.key, &p), r);
     return true;
   }
 
   bool fence() override { return ucp_worker_fence(worker_.get()) == UCS_OK; }
 
   bool flush(completion& c) override {
-    pending_flush& f = take(flushes_, free_flushes_);
-    f.open = 1;
-    f.c = &c;
+    joint_flush& f = take(flushes_, free_flushes_);
     f.owner = this;
-    for (peer& p : peers_) {
-      if (!p.dirty || p.endpoint == nullptr) continue;
-      p.dirty = false;
-      ucp_request_param_t how{};
-      how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-      how.user_data = &f;
-      how.cb.send = [](void* request, ucs_status_t /*s*/, void* user) {
-        // A rank that is lost has told the issuers of what it lost.
-        auto& flushed = *static_cast<pending_flush*>(user);
-        flushed.owner->one_flushed(flushed);
-        ucp_request_free(request);
-      };
+    f.open = 1;
+    f.outcome = status::ok;
+    f.whole = &c;
+    f.done = [](completion& one, status s) {
+      auto& all = static_cast<joint_flush&>(one);
+      if (s != status::ok) all.outcome = s;
+      if (--all.open == 0) all.owner->flushed(all);
+    };
+    for (std::size_t pe = 0; pe < peers_.size(); ++pe) {
+      peer& p = peers_[pe];
+      if (p.sent == p.flushed) continue;
+      if (p.lost || p.endpoint == nullptr) {
+        // Operations that were complete here, and nobody will ever know whether there.
+        p.flushed = p.sent;
+        f.outcome = status::peer_lost;
+        continue;
+      }
       ++f.open;
-      void* const r = ucp_ep_flush_nbx(p.endpoint, &how);
-      if (r == nullptr || UCS_PTR_IS_ERR(r)) one_flushed(f);
+      request& r = begin(static_cast<int>(pe), f);
+      r.flushes = p.sent;
+      const ucp_request_param_t how = notify(r);
+      settle(ucp_ep_flush_nbx(p.endpoint, &how), r);
     }
-    one_flushed(f);
+    f.done(f, status::ok);
     return true;
   }
 
@@ -252,9 +281,15 @@ class engine_ucx final : public engine {
   void lose(int pe) override {
     peer& p = peers_[static_cast<std::size_t>(pe)];
     p.lost = true;
-    if (p.endpoint == nullptr) return;
-    void* const request = close(p);
-    if (request != nullptr && !UCS_PTR_IS_ERR(request)) ucp_request_free(request);
+    // By network UCX ends what is under way; in shared memory it would wait for ever.
+    if (p.endpoint != nullptr && !p.same_host) {
+      void* const r = close(p);
+      if (r != nullptr && !UCS_PTR_IS_ERR(r)) ucp_request_free(r);
+    }
+    // What the dead rank had sent is delivered first: afterwards UCX writes nowhere on its behalf.
+    while (ucp_worker_progress(worker_.get()) != 0) {
+    }
+    while (!p.under_way.empty()) tell(*p.under_way.back(), status::peer_lost);
   }
 
   [[nodiscard]] int wake_descriptor() const noexcept override { return descriptor_; }
@@ -268,13 +303,16 @@ class engine_ucx final : public engine {
   };
   struct peer {
     std::vector<std::byte> address;
+    bool same_host = false;
     ucp_ep_h endpoint = nullptr;
     std::vector<ucp_rkey_h> keys;  // by region; made when first used
-    bool dirty = false;            // something was sent since the last flush
+    std::vector<request*> under_way;
+    std::uint64_t sent = 0;     // operations
+    std::uint64_t flushed = 0;  // of them, those that are known to be visible
     bool lost = false;
   };
   struct target {
-    peer* to = nullptr;
+    ucp_ep_h endpoint = nullptr;
     ucp_rkey_h key = nullptr;
     std::uint64_t address = 0;
   };
@@ -299,31 +337,6 @@ class engine_ucx final : public engine {
     return UCP_ATOMIC_OP_ADD;
   }
 
-  static ucp_request_param_t notify(completion& c) noexcept {
-    ucp_request_param_t p{};
-    p.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    p.user_data = &c;
-    p.cb.send = [](void* request, ucs_status_t s, void* user) {
-      auto& done = *static_cast<completion*>(user);
-      done.done(done, outcome_of(s));
-      ucp_request_free(request);
-    };
-    return p;
-  }
-
-  /// What a call returned, when it did not leave its end to the callback.
-  static void settle(void* r, completion& c) {
-    if (r == nullptr) c.done(c, status::ok);
-    if (UCS_PTR_IS_ERR(r)) c.done(c, outcome_of(UCS_PTR_STATUS(r)));
-  }
-
-  void one_flushed(pending_flush& f) {
-    if (--f.open != 0) return;
-    completion& c = *f.c;
-    free_flushes_.push_back(&f);
-    c.done(c, status::ok);
-  }
-
   /// One that is not in use; they stay where they are.
   template <class T>
   static T& take(std::deque<T>& all, std::vector<T*>& free) {
@@ -333,13 +346,69 @@ class engine_ucx final : public engine {
     return *taken;
   }
 
-  void finish(atomic_words& w, ucs_status_t s) {
-    if (w.old != nullptr) {
-      *w.old = w.width == 4 ? static_cast<std::uint32_t>(w.reply) : w.reply;
+  request& begin(int pe, completion& c) {
+    peer& p = peers_[static_cast<std::size_t>(pe)];
+    request& r = take(requests_, free_requests_);
+    r.owner = this;
+    r.pe = pe;
+    r.c = &c;
+    r.at = p.under_way.size();
+    r.old = nullptr;
+    r.flushes = 0;
+    p.under_way.push_back(&r);
+    return r;
+  }
+
+  request& begin_operation(int pe, completion& c) {
+    ++peers_[static_cast<std::size_t>(pe)].sent;
+    return begin(pe, c);
+  }
+
+  static ucp_request_param_t notify(request& r) noexcept {
+    ucp_request_param_t p{};
+    p.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    p.user_data = &r;
+    p.cb.send = [](void* handle, ucs_status_t s, void* user) {
+      auto& ended = *static_cast<request*>(user);
+      ended.owner->end(ended, s);
+      ucp_request_free(handle);
+    };
+    return p;
+  }
+
+  /// What a call returned, when it did not leave its end to the callback.
+  void settle(void* handle, request& r) {
+    if (handle == nullptr) end(r, UCS_OK);
+    if (UCS_PTR_IS_ERR(handle)) end(r, UCS_PTR_STATUS(handle));
+  }
+
+  /// Off the list, and the completion called.
+  void tell(request& r, status s) {
+    auto& list = peers_[static_cast<std::size_t>(r.pe)].under_way;
+    list[r.at] = list.back();
+    list[r.at]->at = r.at;
+    list.pop_back();
+    completion& c = *std::exchange(r.c, nullptr);
+    c.done(c, s);
+  }
+
+  void end(request& r, ucs_status_t s) {
+    peer& p = peers_[static_cast<std::size_t>(r.pe)];
+    if (s == UCS_OK) p.flushed = std::max(p.flushed, r.flushes);
+    if (r.c != nullptr) {
+      if (r.old != nullptr && s == UCS_OK) {
+        *r.old = r.width == 4 ? static_cast<std::uint32_t>(r.reply) : r.reply;
+      }
+      tell(r, outcome_of(s));
     }
-    completion& c = *w.c;
-    free_words_.push_back(&w);
-    c.done(c, outcome_of(s));
+    free_requests_.push_back(&r);
+  }
+
+  void flushed(joint_flush& f) {
+    completion& whole = *f.whole;
+    const status outcome = f.outcome;
+    free_flushes_.push_back(&f);
+    whole.done(whole, outcome);
   }
 
   /// The endpoint, key and address of a place, made when first used. When that fails the
@@ -361,7 +430,7 @@ class engine_ucx final : public engine {
     }
     std::uint64_t base = 0;
     std::memcpy(&base, card.data(), sizeof(base));
-    return {&p, key, base + at.offset};
+    return {p.endpoint, key, base + at.offset};
   }
 
   bool connect(peer& p) {
@@ -370,7 +439,9 @@ class engine_ucx final : public engine {
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params.address = reinterpret_cast<const ucp_address_t*>(p.address.data());
-    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    // UCX's shared memory knows no lost peers, and is not taken when one asks for them. On one
+    // host the bootstrap tells.
+    params.err_mode = p.same_host ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler.cb = [](void* lost, ucp_ep_h /*ep*/, ucs_status_t /*s*/) {
       static_cast<peer*>(lost)->lost = true;
     };
@@ -391,10 +462,10 @@ class engine_ucx final : public engine {
   int descriptor_ = -1;
   std::vector<peer> peers_;
   std::vector<region> regions_;
-  std::deque<atomic_words> words_;
-  std::vector<atomic_words*> free_words_;
-  std::deque<pending_flush> flushes_;
-  std::vector<pending_flush*> free_flushes_;
+  std::deque<request> requests_;
+  std::vector<request*> free_requests_;
+  std::deque<joint_flush> flushes_;
+  std::vector<joint_flush*> free_flushes_;
 };
 
 }  // namespace

@@ -39,7 +39,8 @@ void before_atomic(const void* address, access kind, device::scope scope) noexce
 
 /// A kernel waits for its proxy: does some of the proxy's work on the calling thread.
 void lend_thread(proxy& p) noexcept;
+void end_lending(proxy& p) noexcept;
 /// A kernel issued a command and goes on: has it carried out, on this thread or another.
-void call_proxy(proxy& p) noexcept;
+void call_proxy(proxy& p, std::uint32_t queue) noexcept;
 
 }  // namespace crosswarp::exec::cpu

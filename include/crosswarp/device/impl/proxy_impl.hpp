@@ -17,11 +17,19 @@ CW_FN inline void lend_thread([[maybe_unused]] crosswarp::proxy* host) noexcept 
 #endif
 }
 
+/// The wait is over: another thread takes over what is left to do.
+CW_FN inline void end_lending([[maybe_unused]] crosswarp::proxy* host) noexcept {
+#if !CW_ON_GPU
+  exec::cpu::end_lending(*host);
+#endif
+}
+
 /// A CPU kernel that does not wait has its proxy attend to what it asked. A GPU's proxy looks by
 /// itself.
-CW_FN inline void call_proxy([[maybe_unused]] crosswarp::proxy* host) noexcept {
+CW_FN inline void call_proxy([[maybe_unused]] crosswarp::proxy* host,
+                             [[maybe_unused]] std::uint32_t queue) noexcept {
 #if !CW_ON_GPU
-  exec::cpu::call_proxy(*host);
+  exec::cpu::call_proxy(*host, queue);
 #endif
 }
 
@@ -96,10 +104,11 @@ CW_FN inline proxy_queue::proxy_queue(const proxy_memory& m, std::uint32_t index
       seats_(m.seats + static_cast<std::size_t>(index) * m.depth),
       depth_(m.depth),
       shift_(impl::log2_of(m.depth)),
+      index_(index),
       host_(m.host),
       // Without the fault word: the proxy answers every command, also when a rank is lost, and
       // those to other ranks go on.
-      limits_{nullptr, limits.timeout_ns, limits.late, limits.peer} {}
+      limits_{nullptr, limits.timeout_ns, limits.late, -1} {}
 
 // ---- a slot's way: taken by the ticket's owner, read by the host, answered, left
 //
@@ -124,10 +133,11 @@ CW_FN inline bool proxy_queue::is_free(std::uint64_t ticket) noexcept {
   if (seat == 2 * lap) return true;
   if (seat != 2 * lap + 1) return false;
   const system_atomic<std::uint64_t> stamp(replies_[slot].stamp);
-  return stamp.load(order::acquire) >> 32U == (lap & 0xffffffffU);  // pairs with proxy::reply()
+  return stamp.load(order::acquire) >> 8U == lap;  // pairs with proxy::reply()
 }
 
-CW_FN inline status proxy_queue::take_slot(held_slot& mine) noexcept {
+CW_FN inline status proxy_queue::take_slot(held_slot& mine, std::uint32_t& waited_ns,
+                                           deadline& by) noexcept {
   const device_atomic<std::uint64_t> next(tail_->next);
   std::uint64_t ticket = guess_;
   const auto try_to = [&] {
@@ -144,12 +154,15 @@ CW_FN inline status proxy_queue::take_slot(held_slot& mine) noexcept {
     impl::lend_thread(host_);
     return false;
   };
-  const status s = poll_until(try_to, limits_);
-  if (s != status::ok) return s;
+  if (!try_to()) {
+    const std::uint64_t begin = now_ns();
+    if (const status s = poll_until(try_to, by); s != status::ok) return s;
+    const std::uint64_t waited = now_ns() - begin;
+    waited_ns = waited < 0xffffffffU ? static_cast<std::uint32_t>(waited) : 0xffffffffU;
+  }
   guess_ = ticket + 1;
-  mine.ticket = ticket;
+  mine.lap = ticket >> shift_;
   mine.slot = static_cast<std::uint32_t>(ticket & (depth_ - 1));
-  mine.lap = static_cast<std::uint32_t>(ticket >> shift_);
   return status::ok;
 }
 
@@ -157,67 +170,63 @@ CW_FN inline void proxy_queue::write(const proxy_command& c, const held_slot& mi
                                      publish how) noexcept {
   std::uint32_t parts[16];
   std::memcpy(parts, &c, sizeof(c));
-  const std::uint32_t tag = mine.lap + 1;
-  const int count = proxy_words(c.op, c.what);
+  const auto tag = static_cast<std::uint32_t>(mine.lap + 1);
   std::uint64_t* const words = entries_[mine.slot].words;
   if (how == publish::ordered) {
     // Before the other words: then the fence has nothing of this command to wait for.
-    // pairs with proxy::read_command()
+    // pairs with read_command()
     system_atomic<std::uint64_t>(words[0]).store(impl::tagged(parts[0], tag), order::release);
     system_atomic<std::uint64_t>(words[1]).store(impl::tagged(parts[1], tag), order::relaxed);
   } else {
     impl::store_two(words, impl::tagged(parts[0], tag), impl::tagged(parts[1], tag));
   }
   for (int i = 2; i < 16; i += 2) {
-    if (i < count) {
-      impl::store_two(words + i, impl::tagged(parts[i], tag), impl::tagged(parts[i + 1], tag));
-    }
+    impl::store_two(words + i, impl::tagged(parts[i], tag), impl::tagged(parts[i + 1], tag));
   }
 }
 
-CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine) noexcept {
-  const std::uint32_t tag = mine.lap + 1;
+CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine,
+                                                         deadline& by) noexcept {
   const system_atomic<std::uint64_t> stamp(replies_[mine.slot].stamp);
   std::uint64_t seen = 0;
-  const auto answered = [&] {
+  const auto look = [&] {
     seen = stamp.load(order::acquire);  // pairs with proxy::reply()
-    if (static_cast<std::uint32_t>(seen >> 32U) == tag) return true;
-    impl::lend_thread(host_);
-    return false;
+    return seen >> 8U == mine.lap + 1;
   };
-  const status waited = poll_until(answered, limits_);
+  const auto answered = [&] {
+    if (look()) return true;
+    impl::lend_thread(host_);
+    return look();  // the thread may have done it itself
+  };
+  const status waited = poll_until(answered, by);
+  impl::end_lending(host_);
   std::uint64_t value = 0;
   if (waited == status::ok) {
     value = system_atomic<std::uint64_t>(replies_[mine.slot].value).load(order::relaxed);
   }
-  const std::uint64_t next_lap = static_cast<std::uint64_t>(mine.ticket >> shift_) + 1;
   device_atomic<std::uint64_t>(seats_[mine.slot])
-      .store(2 * next_lap + (waited == status::ok ? 0 : 1), order::release);  // pairs: is_free()
-  if (waited != status::ok) {
-    impl::call_proxy(host_);
-    return {waited, 0};
-  }
-  return {static_cast<status>(static_cast<std::int32_t>(seen & 0xffffffffU)), value};
+      .store(2 * (mine.lap + 1) + (waited == status::ok ? 0 : 1), order::release);  // is_free()
+  if (waited != status::ok) return {waited, 0};
+  return {static_cast<status>(seen & 0xffU), value};
 }
 
-CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c,
-                                                          publish how) noexcept {
+CW_FN inline proxy_queue::answer proxy_queue::issue_alone(proxy_command c, publish how) noexcept {
   held_slot mine{};
-  limits_.peer = c.pe;
-  if (const status s = take_slot(mine); s != status::ok) return {s, 0};
+  deadline by(limits_);
+  by.blame(c.pe);
+  if (const status s = take_slot(mine, c.waited_ns, by); s != status::ok) return {s, 0};
   write(c, mine, how);
-  if ((c.flags & proxy_command::wants_reply) != 0) return wait_reply(mine);
-  const std::uint64_t next_lap = (mine.ticket >> shift_) + 1;
+  if ((c.flags & proxy_command::wants_reply) != 0) return wait_reply(mine, by);
   device_atomic<std::uint64_t>(seats_[mine.slot])
-      .store(2 * next_lap, order::release);  // pairs with is_free()
-  impl::call_proxy(host_);
+      .store(2 * (mine.lap + 1), order::release);  // pairs with is_free()
+  impl::call_proxy(host_, index_);
   return {status::ok, 0};
 }
 
 template <group G>
 CW_FN inline proxy_queue::answer proxy_queue::issue(const G& g, const proxy_command& c,
                                                     publish how) noexcept {
-  if (how == publish::ordered) g.sync();  // the leader releases what all of them wrote
+  g.sync();  // what all of them wrote and asked comes before
   return leader_of(g, [&] { return issue_alone(c, how); });
 }
 
@@ -270,6 +279,7 @@ CW_FN inline status proxy_queue::put_signal_nbi(const G& g, int pe, remote_addre
 template <group G>
 CW_FN inline status proxy_queue::put_value(const G& g, int pe, remote_address to,
                                            std::uint64_t value, int width) noexcept {
+  if (width < 1 || width > 8) return status::invalid;
   proxy_command c = impl::make_command(proxy_op::put_inline, pe, to);
   c.width = static_cast<std::uint8_t>(width);
   c.local = value;
@@ -312,7 +322,7 @@ CW_FN inline proxy_command make_atomic(amo op, int width, int pe, remote_address
                                        std::uint64_t operand, std::uint64_t comparand) noexcept {
   proxy_command c = make_command(proxy_op::atomic, pe, at);
   c.what = static_cast<std::uint8_t>(op);
-  c.width = static_cast<std::uint8_t>(width);
+  c.width = static_cast<std::uint8_t>(width == 4 || width == 8 ? width : 0);
   c.a = operand;
   c.b = comparand;
   return c;
@@ -363,19 +373,19 @@ CW_FN inline status proxy_queue::atomic_fetch_nbi(const G& g, amo op, int width,
 
 template <group G>
 CW_FN inline status proxy_queue::fence(const G& g) noexcept {
-  return issue(g, impl::make_command(proxy_op::fence, 0, {}), publish::unordered).outcome;
+  return issue(g, impl::make_command(proxy_op::fence, -1, {}), publish::ordered).outcome;
 }
 
 template <group G>
 CW_FN inline status proxy_queue::quiet(const G& g) noexcept {
-  proxy_command c = impl::make_command(proxy_op::quiet, 0, {});
+  proxy_command c = impl::make_command(proxy_op::quiet, -1, {});
   c.flags = proxy_command::wants_reply;
-  return issue(g, c, publish::unordered).outcome;
+  return issue(g, c, publish::ordered).outcome;
 }
 
 template <group G>
 CW_FN inline status proxy_queue::barrier(const G& g) noexcept {
-  proxy_command c = impl::make_command(proxy_op::barrier, 0, {});
+  proxy_command c = impl::make_command(proxy_op::barrier, -1, {});
   c.flags = proxy_command::wants_reply;
   return issue(g, c, publish::ordered).outcome;
 }
@@ -394,7 +404,7 @@ CW_FN inline status proxy_queue::broadcast(const G& g, int root, remote_address 
 template <group G>
 CW_FN inline status proxy_queue::reduce(const G& g, reduction op, element type, remote_address to,
                                         remote_address from, std::size_t count) noexcept {
-  proxy_command c = impl::make_command(proxy_op::reduce, 0, to);
+  proxy_command c = impl::make_command(proxy_op::reduce, -1, to);
   c.flags = proxy_command::wants_reply;
   c.what = static_cast<std::uint8_t>(op);
   c.width = static_cast<std::uint8_t>(type);

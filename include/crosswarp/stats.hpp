@@ -1,0 +1,26 @@
+// What a rank's proxy did: counters by kind of operation.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace crosswarp {
+
+struct operation_stats {
+  std::string name;  ///< "put", "atomic", "quiet", ...
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t failures = 0;
+  /// Kernels waited so long in all for a free slot of their queue.
+  std::chrono::nanoseconds waited_for_slot{0};
+  /// From the moment the host read the command to its end, in all; measured when CROSSWARP_STATS
+  /// is 1.
+  std::chrono::nanoseconds to_completion{0};
+};
+
+/// As a table for people; operations that did not occur are left out.
+std::string print_stats(const std::vector<operation_stats>& all);
+
+}  // namespace crosswarp
