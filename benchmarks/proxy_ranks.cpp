@@ -1,4 +1,5 @@
-// Benchmarks of the proxy that need ranks: commands there and back, their rate, put + quiet, idling.
+// Benchmarks of the proxy that need ranks: commands there and back, their rate, put + quiet,
+// idling.
 #include <sys/resource.h>
 
 #include <chrono>
@@ -80,7 +81,8 @@ std::vector<row> command_benchmark(world& w, const setup& s) {
   std::vector<row> rows;
   if (w.rank() == 0) {
     const int rounds = 2000;
-    row r = proxy_row(w, "command (atomic fetch) and answer (limit: bare flag to the host and back)", "us");
+    row r = proxy_row(
+        w, "command (atomic fetch) and answer (limit: bare flag to the host and back)", "us");
     samples ours;
     samples bare;
     for (int i = 0; i < (s.quick ? 7 : 31); ++i) {

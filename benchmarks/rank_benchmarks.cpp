@@ -1,10 +1,11 @@
 // Benchmarks that need several ranks: signal, barrier, put.
+#include "rank_benchmarks.hpp"
+
 #include <chrono>
 
 #include "bench.hpp"
 #include "crosswarp/device/memory.hpp"
 #include "crosswarp/world_launch.hpp"
-#include "rank_benchmarks.hpp"
 
 namespace crosswarp::bench {
 

@@ -89,8 +89,9 @@ void run_ranks_of_self(const std::vector<std::string>& options,
 
 /// The same under mpirun, for the engine that needs it.
 void run_ranks_under_mpirun(int ranks, const std::vector<std::string>& rank_arguments) {
-  std::vector<std::string> words = {"mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
-                                    std::to_string(ranks), own_path(), "bench-rank"};
+  std::vector<std::string> words = {"mpirun",    "--allow-run-as-root", "--oversubscribe",
+                                    "-n",        std::to_string(ranks), own_path(),
+                                    "bench-rank"};
   words.insert(words.end(), rank_arguments.begin(), rank_arguments.end());
   run_to_end(words, "bench " + rank_arguments.front());
 }
@@ -177,8 +178,7 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
     } else if (name == "proxy") {
       add(bench::bench_proxy(s, run_ranks));
     } else {
-      throw error(errc::invalid_argument, "bench",
-                  "'" + name + "' is none of exec, memory, proxy");
+      throw error(errc::invalid_argument, "bench", "'" + name + "' is none of exec, memory, proxy");
     }
   }
   return rows;

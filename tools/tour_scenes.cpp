@@ -145,8 +145,8 @@ struct relay_by_commands {
     relay_memory& mine = *mem.local();
     const int right = (w.rank + 1) % w.size;
     const dev::remote_address signal_at = mem.remote();
-    const dev::remote_address message_at = {
-        signal_at.offset + offsetof(relay_memory, message), signal_at.region};
+    const dev::remote_address message_at = {signal_at.offset + offsetof(relay_memory, message),
+                                            signal_at.region};
     status s = status::ok;
     for (int lap = 1; lap <= laps && s == status::ok; ++lap) {
       const auto now = static_cast<std::uint64_t>(lap);

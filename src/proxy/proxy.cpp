@@ -559,7 +559,8 @@ bool proxy::start_part(operation& op, std::uint64_t remote, std::uint64_t local,
   auto* const address = reinterpret_cast<std::byte*>(local);
   if (direct(local, bytes)) {
     return hand_over(op, [&] {
-      return get ? engine_->get(there, address, bytes, op) : engine_->put(there, address, bytes, op);
+      return get ? engine_->get(there, address, bytes, op)
+                 : engine_->put(there, address, bytes, op);
     });
   }
   chunk* const piece = free_chunk();
@@ -587,7 +588,8 @@ bool proxy::start_part(operation& op, std::uint64_t remote, std::uint64_t local,
     }
   }
   const bool taken_over = hand_over(op, [&] {
-    return get ? engine_->get(there, held, bytes, *piece) : engine_->put(there, held, bytes, *piece);
+    return get ? engine_->get(there, held, bytes, *piece)
+               : engine_->put(there, held, bytes, *piece);
   });
   if (!taken_over) free_chunks_.push_back(piece);
   return taken_over;
@@ -700,8 +702,8 @@ void proxy::part_done(operation& op, status s) {
 void proxy::finish(operation& op) {
   queue& q = *op.from;
   if (op.c.op == proxy_op::atomic && op.c.local != 0 && op.outcome == status::ok) {
-    set_worse(op.outcome, write_local(op.c.local, reinterpret_cast<const std::byte*>(&op.result),
-                                      op.c.width));
+    set_worse(op.outcome,
+              write_local(op.c.local, reinterpret_cast<const std::byte*>(&op.result), op.c.width));
   }
   queue::epoch& e = q.epochs[static_cast<std::size_t>(op.epoch - q.first_epoch)];
   if ((op.c.flags & proxy_command::wants_reply) == 0) {
@@ -720,9 +722,9 @@ void proxy::finish(operation& op) {
 
 namespace {
 
-constexpr const char* names[] = {"invalid", "put",   "put inline", "get",     "put strided",
-                                 "get strided", "atomic", "fence",  "quiet",   "barrier",
-                                 "broadcast",   "reduce"};
+constexpr const char* names[] = {"invalid",     "put",         "put inline", "get",
+                                 "put strided", "get strided", "atomic",     "fence",
+                                 "quiet",       "barrier",     "broadcast",  "reduce"};
 
 std::uint64_t bytes_of(const proxy_command& c) noexcept {
   switch (c.op) {
@@ -826,8 +828,7 @@ void proxy::reply(const queue& q, std::uint64_t ticket, std::uint64_t value, sta
   const std::uint64_t lap = ticket / depth;
   shared(r.value).store(value, std::memory_order_relaxed);
   // pairs with proxy_queue::wait_reply(), is_free()
-  shared(r.stamp).store((lap + 1) << 8U | static_cast<std::uint8_t>(s),
-                        std::memory_order_release);
+  shared(r.stamp).store((lap + 1) << 8U | static_cast<std::uint8_t>(s), std::memory_order_release);
 }
 
 // ---- the thread
@@ -908,9 +909,9 @@ bool proxy::rest(std::chrono::nanoseconds idle_for) {
   }
   if (idle && !news_.load(std::memory_order_acquire)) {
     const int other = engine_->wake_descriptor();
-    const bool unheard = other < 0 && (pending_.load(std::memory_order_relaxed) ||
-                                       engine_->can().target_progress);
-    sleep_on_bell(unheard || gpu_may_ask(idle_for)          ? short_nap
+    const bool unheard =
+        other < 0 && (pending_.load(std::memory_order_relaxed) || engine_->can().target_progress);
+    sleep_on_bell(unheard || gpu_may_ask(idle_for)      ? short_nap
                   : device_.kind() == device_kind::cuda ? nap
                                                         : long_nap,
                   other);

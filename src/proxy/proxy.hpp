@@ -142,9 +142,9 @@ class proxy {
   std::vector<std::unique_ptr<flush>> flushes_;
   std::vector<flush*> free_flushes_;
   std::shared_ptr<proxy_impl::completion> last_mark_;  // of finish_all()
-  std::size_t first_queue_ = 0;  // to look at
-  bool unread_ = false;          // a queue may hold more than was read of it
-  std::size_t under_way_ = 0;    // calls that the engine has not completed
+  std::size_t first_queue_ = 0;                        // to look at
+  bool unread_ = false;                                // a queue may hold more than was read of it
+  std::size_t under_way_ = 0;                          // calls that the engine has not completed
 
   static constexpr std::size_t kinds = static_cast<std::size_t>(device::proxy_op::reduce) + 1;
   std::array<operation_stats, kinds> stats_;
@@ -154,8 +154,8 @@ class proxy {
   static constexpr std::uint32_t taken = 1;  // somebody works
   static constexpr std::uint32_t again = 2;  // and is to look again, for a command that it may miss
   std::atomic<std::uint32_t> turn_{0};
-  std::atomic<bool> pending_{false};      // under_way_ > 0, for those whose turn it is not
-  std::atomic<std::uint32_t> lends_{0};   // how often kernels lent their thread
+  std::atomic<bool> pending_{false};     // under_way_ > 0, for those whose turn it is not
+  std::atomic<std::uint32_t> lends_{0};  // how often kernels lent their thread
   // The sleeping thread.
   std::atomic<bool> asleep_{false};
   int bell_descriptor_ = -1;
@@ -169,7 +169,7 @@ class proxy {
 
   std::atomic<bool> launched_{true};  // on the GPU, since its streams were last seen idle
   std::shared_ptr<void> launches_;    // while it lives, launches wake the thread
-  std::thread thread_;              // last: starts when all else is there
+  std::thread thread_;                // last: starts when all else is there
 };
 
 }  // namespace crosswarp

@@ -19,7 +19,7 @@ namespace crosswarp {
 proxy_options proxy_options::from_environment() {
   proxy_options o;
   const auto one_of = [](const char* variable, const char* a, const char* b, const char* c) {
-    const auto v = options::read(variable);
+    auto v = options::read(variable);
     if (v && *v != a && *v != b && *v != c) {
       throw error(errc::invalid_argument, variable,
                   "'" + *v + "' is none of " + a + ", " + b + (*c != '\0' ? ", " : "") + c);
@@ -276,9 +276,9 @@ std::string state::agree_on_engine(const std::string& mine) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     const std::string theirs = unpacker(all[r]).text();
     if (theirs == mine) continue;
-    throw error(errc::asymmetric, "proxy",
-                "takes engine '" + theirs + "', this rank '" + mine + "'; see CROSSWARP_ENGINE",
-                static_cast<int>(r));
+    std::string why = "takes engine '" + theirs;
+    why.append("', this rank '").append(mine).append("'; see CROSSWARP_ENGINE");
+    throw error(errc::asymmetric, "proxy", why, static_cast<int>(r));
   }
   return mine;
 }

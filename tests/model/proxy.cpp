@@ -120,11 +120,10 @@ class late_engine final : public cw::proxy_impl::engine {
   }
   bool progress() override {
     while (waiting_.size() > 1 && waiting_.front().empty()) waiting_.pop_front();
-    auto& able = waiting_.front();
-    if (able.empty()) return false;
-    const auto next = std::move(able.back());
-    able.pop_back();
-    next();
+    if (waiting_.front().empty()) return false;
+    if (++asked_ % 3 != 0) return true;
+    auto able = std::exchange(waiting_.front(), {});
+    for (; !able.empty(); able.pop_back()) able.back()();
     return true;
   }
   void lose(int /*pe*/) override {}
@@ -135,6 +134,7 @@ class late_engine final : public cw::proxy_impl::engine {
     return true;
   }
   std::unique_ptr<engine> inner_;
+  unsigned asked_ = 0;
   /// Between fences.
   std::deque<std::vector<std::function<void()>>> waiting_{1};
 };
@@ -193,8 +193,11 @@ class ProxyModel : public testing::TestWithParam<bool> {
   static cw::schedule walks() { return cw::schedule::random(20261115, 200); }
 };
 
+/// Time passes when all threads only look, and a late engine wants many looks.
 CW_FN dev::proxy_queue open_queue(const dev::world& w, const dev::proxy_memory& queues) {
-  return {queues, 0, w.limits};
+  dev::wait_limits patient = w.limits;
+  patient.timeout_ns = 1'000'000'000'000'000;
+  return {queues, 0, patient};
 }
 
 /// What the threads of all ranks were given for their additions.

@@ -431,11 +431,11 @@ TEST(LauncherStart, PretendedNodesShareNoMemory) {
   ASSERT_TRUE(p.wait(limit));
   EXPECT_EQ(p.code(), 0) << p.report();
   const std::string far = CROSSWARP_HAVE_UCX != 0 ? "proxy (ucx)" : "none";
-  EXPECT_THAT(p.lines(),
-              UnorderedElementsAre("[0] rank 0 nodes 2 0:self 0:memfd 1:" + far + " 1:" + far,
-                                   "[1] rank 1 nodes 2 0:memfd 0:self 1:" + far + " 1:" + far,
-                                   "[2] rank 2 nodes 2 0:" + far + " 0:" + far + " 1:self 1:memfd",
-                                   "[3] rank 3 nodes 2 0:" + far + " 0:" + far + " 1:memfd 1:self"));
+  EXPECT_THAT(p.lines(), UnorderedElementsAre(
+                             "[0] rank 0 nodes 2 0:self 0:memfd 1:" + far + " 1:" + far,
+                             "[1] rank 1 nodes 2 0:memfd 0:self 1:" + far + " 1:" + far,
+                             "[2] rank 2 nodes 2 0:" + far + " 0:" + far + " 1:self 1:memfd",
+                             "[3] rank 3 nodes 2 0:" + far + " 0:" + far + " 1:memfd 1:self"));
 }
 
 // "Never" is a number that somebody will write.

@@ -75,9 +75,7 @@ class two_hosts {
 
   [[nodiscard]] bool works() const noexcept { return works_; }
   void cut() const { run("ip -n " + name(0) + " link set " + link(0) + " down"); }
-  void join() const {
-    run("ip -n " + name(0) + " link set " + link(0) + " up");
-  }
+  void join() const { run("ip -n " + name(0) + " link set " + link(0) + " up"); }
 
   /// The program on each of the two, as ranks 0 and 1.
   std::vector<std::unique_ptr<process>> start(const std::vector<std::string>& program,

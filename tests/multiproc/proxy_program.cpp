@@ -38,8 +38,8 @@ struct outlive {
     for (int i = 0; i < 20 && out[1] == cw::status::ok; ++i) out[1] = ask(1);
     out[2] = ask(mortal);
     out[3] = q.get(me, mortal, memory.remote(64), memory.local() + 64, 1000);
-    (void)q.quiet(me);       // tells of the puts that nobody waited for
-    out[4] = q.quiet(me);    // and that was all
+    (void)q.quiet(me);     // tells of the puts that nobody waited for
+    out[4] = q.quiet(me);  // and that was all
   }
 };
 

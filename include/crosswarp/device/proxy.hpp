@@ -65,11 +65,11 @@ struct proxy_command {
   std::uint16_t region = 0;
   std::uint16_t signal_region = 0;
   std::uint32_t waited_ns = 0;  ///< for its slot
-  std::uint64_t remote = 0;  ///< offset in `region` of rank `pe`
-  std::uint64_t local = 0;   ///< address here; inline data; where an atomic's result goes
-  std::uint64_t bytes = 0;   ///< inline data, second word; count of a reduction
-  std::uint64_t a = 0;       ///< signal's offset; operand; stride at the target
-  std::uint64_t b = 0;       ///< signal's value; comparand; stride here
+  std::uint64_t remote = 0;     ///< offset in `region` of rank `pe`
+  std::uint64_t local = 0;      ///< address here; inline data; where an atomic's result goes
+  std::uint64_t bytes = 0;      ///< inline data, second word; count of a reduction
+  std::uint64_t a = 0;          ///< signal's offset; operand; stride at the target
+  std::uint64_t b = 0;          ///< signal's value; comparand; stride here
   std::uint64_t c = 0;  ///< blocks of a strided operation; local offset of a collective's source
 };
 static_assert(sizeof(proxy_command) == 64);
@@ -221,7 +221,7 @@ class proxy_queue {
   [[nodiscard]] CW_FN answer issue(const G& g, const proxy_command& c, publish how) noexcept;
   [[nodiscard]] CW_FN answer issue_alone(proxy_command c, publish how) noexcept;
   [[nodiscard]] CW_FN status take_slot(held_slot& mine, std::uint32_t& waited_ns,
-                                        deadline& by) noexcept;
+                                       deadline& by) noexcept;
   [[nodiscard]] CW_FN bool is_free(std::uint64_t ticket) noexcept;
   CW_FN void write(const proxy_command& c, const held_slot& mine, publish how) noexcept;
   [[nodiscard]] CW_FN answer wait_reply(const held_slot& mine, deadline& by) noexcept;

@@ -79,8 +79,8 @@ bool crowded() noexcept {
 
 namespace {
 
-/// Who works for a rank's kernels, by the rank's number in this process. A rank whose place is taken
-/// does without: its proxy has a thread.
+/// Who works for a rank's kernels, by the rank's number in this process. A rank whose place is
+/// taken does without: its proxy has a thread.
 struct helper {
   std::atomic<std::uint32_t> owner{0};
   std::atomic<proxy*> who{nullptr};

@@ -10,7 +10,7 @@
 namespace crosswarp {
 class proxy;
 class schedule;
-}
+}  // namespace crosswarp
 
 namespace crosswarp::exec::cpu {
 

@@ -80,8 +80,8 @@ class engine_ucx;
 struct request {
   engine_ucx* owner = nullptr;
   int pe = 0;
-  completion* c = nullptr;  ///< null: told already
-  std::size_t at = 0;       ///< in the peer's list of those under way
+  completion* c = nullptr;    ///< null: told already
+  std::size_t at = 0;         ///< in the peer's list of those under way
   std::uint64_t flushes = 0;  ///< of a flush: operations that are visible when it ends
   // Of an atomic operation: UCX reads and writes these until its end.
   std::uint64_t operand = 0;
