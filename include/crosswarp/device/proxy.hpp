@@ -211,17 +211,17 @@ class proxy_queue {
     std::uint64_t value;
   };
   struct held_slot {
-    std::uint64_t lap;
-    std::uint32_t slot;
+    std::uint64_t lap = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t waited_ns = 0;
   };
   /// Whether everything the thread wrote before is visible to who reads the command.
   enum class publish { ordered, unordered };
 
   template <group G>
   [[nodiscard]] CW_FN answer issue(const G& g, const proxy_command& c, publish how) noexcept;
-  [[nodiscard]] CW_FN answer issue_alone(proxy_command c, publish how) noexcept;
-  [[nodiscard]] CW_FN status take_slot(held_slot& mine, std::uint32_t& waited_ns,
-                                       deadline& by) noexcept;
+  [[nodiscard]] CW_FN answer issue_alone(const proxy_command& c, publish how) noexcept;
+  [[nodiscard]] CW_FN status take_slot(held_slot& mine, deadline& by) noexcept;
   [[nodiscard]] CW_FN bool is_free(std::uint64_t ticket) noexcept;
   CW_FN void write(const proxy_command& c, const held_slot& mine, publish how) noexcept;
   [[nodiscard]] CW_FN answer wait_reply(const held_slot& mine, deadline& by) noexcept;
@@ -236,7 +236,10 @@ class proxy_queue {
   std::uint32_t index_ = 0;
   crosswarp::proxy* host_ = nullptr;
   wait_limits limits_;
-  std::uint64_t guess_ = 0;  // of the next ticket: right as long as nobody else uses the queue
+  // What this object remembers, so that a queue used by one thread costs one look at it.
+  std::uint64_t next_ = 0;      // ticket to try: right as long as nobody else uses the queue
+  std::uint64_t consumed_ = 0;  // as last seen
+  std::uint32_t own_ = 0;       // of the last tickets, how many in a row were this object's
 };
 
 /// The queues of a rank.

@@ -1,6 +1,7 @@
 // Bodies of proxy.hpp.
 #pragma once
 
+#include <cstddef>
 #include <cstring>
 
 #include "crosswarp/device/impl/cpu_hooks.hpp"
@@ -117,39 +118,44 @@ CW_FN inline proxy_queue::proxy_queue(const proxy_memory& m, std::uint32_t index
 // 2 L + 1: then the slot is free once the host's late reply is there.
 
 CW_FN inline bool proxy_queue::is_free(std::uint64_t ticket) noexcept {
+  const auto read = [&] { return reached(consumed_ + depth_, ticket + 1); };
+  if (!read()) {
+    const device_atomic<std::uint64_t> known(tail_->consumed);
+    consumed_ = known.load(order::acquire);  // pairs with the release below, by another thread
+    if (!read()) {
+      const system_atomic<std::uint64_t> count(head_->consumed);
+      consumed_ = count.load(order::acquire);  // pairs with proxy::drain()
+      known.store(consumed_, order::release);  // pairs with the load above
+      if (!read()) return false;
+    }
+  }
+  // The slot's last owner was this very object, and is done with it.
+  if (own_ >= depth_) return true;
   const auto slot = static_cast<std::size_t>(ticket & (depth_ - 1));
   const std::uint64_t lap = ticket >> shift_;
-  const device_atomic<std::uint64_t> known(tail_->consumed);
-  // pairs with: the release below, by a thread that read the host's count
-  const std::uint64_t last_known = known.load(order::acquire);
   // pairs with wait_reply(), issue_alone()
   const std::uint64_t seat = device_atomic<std::uint64_t>(seats_[slot]).load(order::acquire);
-  if (!reached(last_known + depth_, ticket + 1)) {
-    const system_atomic<std::uint64_t> count(head_->consumed);
-    const std::uint64_t consumed = count.load(order::acquire);  // pairs with proxy::drain()
-    known.store(consumed, order::release);                      // pairs with the load above
-    if (!reached(consumed + depth_, ticket + 1)) return false;
-  }
   if (seat == 2 * lap) return true;
   if (seat != 2 * lap + 1) return false;
   const system_atomic<std::uint64_t> stamp(replies_[slot].stamp);
   return stamp.load(order::acquire) >> 8U == lap;  // pairs with proxy::reply()
 }
 
-CW_FN inline status proxy_queue::take_slot(held_slot& mine, std::uint32_t& waited_ns,
-                                           deadline& by) noexcept {
+CW_FN inline status proxy_queue::take_slot(held_slot& mine, deadline& by) noexcept {
   const device_atomic<std::uint64_t> next(tail_->next);
-  std::uint64_t ticket = guess_;
+  std::uint64_t ticket = next_;
   const auto try_to = [&] {
     for (;;) {
       if (is_free(ticket)) {
         // Relaxed: what the slot needs was acquired by is_free(). On failure: the ticket to try.
         if (next.compare_exchange(ticket, ticket + 1, order::relaxed)) return true;
+        own_ = 0;
         continue;
       }
       const std::uint64_t now = next.load(order::relaxed);
       if (now == ticket) break;
       ticket = now;
+      own_ = 0;
     }
     impl::lend_thread(host_);
     return false;
@@ -158,9 +164,10 @@ CW_FN inline status proxy_queue::take_slot(held_slot& mine, std::uint32_t& waite
     const std::uint64_t begin = now_ns();
     if (const status s = poll_until(try_to, by); s != status::ok) return s;
     const std::uint64_t waited = now_ns() - begin;
-    waited_ns = waited < 0xffffffffU ? static_cast<std::uint32_t>(waited) : 0xffffffffU;
+    mine.waited_ns = waited < 0xffffffffU ? static_cast<std::uint32_t>(waited) : 0xffffffffU;
   }
-  guess_ = ticket + 1;
+  next_ = ticket + 1;
+  own_ += own_ < depth_ ? 1 : 0;
   mine.lap = ticket >> shift_;
   mine.slot = static_cast<std::uint32_t>(ticket & (depth_ - 1));
   return status::ok;
@@ -170,6 +177,7 @@ CW_FN inline void proxy_queue::write(const proxy_command& c, const held_slot& mi
                                      publish how) noexcept {
   std::uint32_t parts[16];
   std::memcpy(parts, &c, sizeof(c));
+  parts[offsetof(proxy_command, waited_ns) / 4] = mine.waited_ns;
   const auto tag = static_cast<std::uint32_t>(mine.lap + 1);
   std::uint64_t* const words = entries_[mine.slot].words;
   if (how == publish::ordered) {
@@ -206,15 +214,19 @@ CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine,
   }
   device_atomic<std::uint64_t>(seats_[mine.slot])
       .store(2 * (mine.lap + 1) + (waited == status::ok ? 0 : 1), order::release);  // is_free()
-  if (waited != status::ok) return {waited, 0};
+  if (waited != status::ok) {
+    own_ = 0;
+    return {waited, 0};
+  }
   return {static_cast<status>(seen & 0xffU), value};
 }
 
-CW_FN inline proxy_queue::answer proxy_queue::issue_alone(proxy_command c, publish how) noexcept {
+CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c,
+                                                          publish how) noexcept {
   held_slot mine{};
   deadline by(limits_);
   by.blame(c.pe);
-  if (const status s = take_slot(mine, c.waited_ns, by); s != status::ok) return {s, 0};
+  if (const status s = take_slot(mine, by); s != status::ok) return {s, 0};
   write(c, mine, how);
   if ((c.flags & proxy_command::wants_reply) != 0) return wait_reply(mine, by);
   device_atomic<std::uint64_t>(seats_[mine.slot])
