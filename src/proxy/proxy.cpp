@@ -897,8 +897,9 @@ bool proxy::gpu_may_ask(std::chrono::nanoseconds idle_for) {
 /// Sleeps until there may be something to do; true when there was nothing before. A GPU cannot wake
 /// a thread, so while one of its streams is busy its commands are looked for.
 bool proxy::rest(std::chrono::nanoseconds idle_for) {
-  constexpr timespec short_nap{0, 30'000};
+  constexpr timespec short_nap{0, 20'000};
   constexpr timespec nap{0, 1'000'000};
+  constexpr auto recently = std::chrono::milliseconds(2);
   constexpr timespec long_nap{0, 100'000'000};
   // pairs with rouse(): one of the two sees the other
   asleep_.exchange(true, std::memory_order_acq_rel);
@@ -909,12 +910,12 @@ bool proxy::rest(std::chrono::nanoseconds idle_for) {
   }
   if (idle && !news_.load(std::memory_order_acquire)) {
     const int other = engine_->wake_descriptor();
-    const bool unheard =
-        other < 0 && (pending_.load(std::memory_order_relaxed) || engine_->can().target_progress);
-    sleep_on_bell(unheard || gpu_may_ask(idle_for)      ? short_nap
-                  : device_.kind() == device_kind::cuda ? nap
-                                                        : long_nap,
-                  other);
+    // An engine that cannot wake anybody is looked after, the less the longer nothing came.
+    const bool deaf = other < 0 && engine_->can().target_progress;
+    const bool looks = (other < 0 && pending_.load(std::memory_order_relaxed)) ||
+                       (deaf && idle_for < recently) || gpu_may_ask(idle_for);
+    const bool peeks = deaf || device_.kind() == device_kind::cuda;
+    sleep_on_bell(looks ? short_nap : peeks ? nap : long_nap, other);
   }
   asleep_.exchange(false, std::memory_order_acq_rel);
   return idle;
