@@ -245,8 +245,9 @@ int lose(const arguments& a) {
 
 /// Rank WHO's kernel waits for the others, who do not come; nobody asks what became of it.
 int end_while_kernel_waits(const arguments& a) {
-  cw::world w;
-  cw::buffer<cw::status> out(w.options().device, 1);
+  const auto options = cw::world_options::from_environment();
+  cw::buffer<cw::status> out(options.device, 1);  // outlives the world, and so the kernel
+  cw::world w(options);
   if (w.rank() == number(a, 0)) {
     cw::launch(w, {}, meet_in_kernel{}, w.device(), 1, out.data());
   }
