@@ -46,7 +46,7 @@ std::vector<row> bench_proxy(const setup& s, const rank_runner& run_ranks) {
     return rows;
   }
   for (const char* engine : {"ucx", "mpi"}) {
-    if (!engine_usable(engine)) continue;
+    if (!engine_usable(engine) || (s.quick && engine == std::string("mpi"))) continue;
     two.engine = engine;
     two.processes = true;
     auto more = run_ranks("proxy-quiet", two);
