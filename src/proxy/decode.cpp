@@ -21,7 +21,7 @@ std::uint64_t load(const std::uint64_t& word, std::memory_order order) noexcept 
 
 std::optional<proxy_command> read_command(const device::proxy_entry& entry,
                                           std::uint32_t tag) noexcept {
-  std::uint32_t parts[16];
+  std::uint32_t parts[16] = {};
   for (std::size_t i = 0; i < std::size(parts); ++i) {
     // The first pairs with proxy_queue::write(): what the kernel wrote before is there to be put.
     const std::uint64_t word =

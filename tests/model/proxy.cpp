@@ -121,7 +121,7 @@ class late_engine final : public cw::proxy_impl::engine {
   bool progress() override {
     while (waiting_.size() > 1 && waiting_.front().empty()) waiting_.pop_front();
     if (waiting_.front().empty()) return false;
-    if (++asked_ % 3 != 0) return true;
+    if (++asked_ % 7 != 0) return true;
     auto able = std::exchange(waiting_.front(), {});
     for (; !able.empty(); able.pop_back()) able.back()();
     return true;
@@ -285,20 +285,22 @@ TEST_P(ProxyModel, ASourceIsFreeWhenItsPutReturns) {
 
 // ---- an owner that gives up
 
-/// Thread 1 looks only once for its first answer. Where thread 0 is in the middle of the proxy's
-/// work, it gives its slot up; the answer comes later, and the slot goes on to somebody else.
+constexpr int attempts = 6;
+
+/// Thread 1 looks only once for its first answers. Where one is not there yet, it gives the slot
+/// up; the answer comes later, and the slot goes on to somebody else.
 struct give_up {
   CW_FN void operator()(const context& ctx, dev::world w, dev::proxy_memory queues, rooms r) const {
     const auto me = ctx.thread();
     const int t = ctx.thread_index();
     desk& d = r.local()->of[t];
     const auto counter = address(r, &r.local()->count);
-    if (t == 1) {
-      dev::proxy_queue q(queues, 0, w.limits.within(0));
+    dev::proxy_queue hasty(queues, 0, w.limits.within(0));
+    for (int i = 0; i < attempts && t == 1; ++i) {
       std::uint64_t old = 0;
-      const status s = q.atomic(me, dev::amo::add, 8, w.rank, counter, 1, 0, old);
+      const status s = hasty.atomic(me, dev::amo::add, 8, w.rank, counter, 1, 0, old);
       if (s == status::timeout) {
-        d.given_up = 1;
+        ++d.given_up;
       } else {
         note(d, s);
       }
@@ -317,11 +319,12 @@ TEST_P(ProxyModel, ALateReplyIsNobodyElses) {
     std::vector<std::uint64_t> values = fetched(after, 2);
     std::sort(values.begin(), values.end());
     ASSERT_EQ(std::adjacent_find(values.begin(), values.end()), values.end());
-    // Whoever gave up had a slot, and its command was carried out; or it had none.
-    const bool gave_up = after[0].of[1].given_up != 0;
-    const bool counted = after[0].count == std::uint64_t{2} * rounds + 1;
-    ASSERT_TRUE(counted || (gave_up && after[0].count == std::uint64_t{2} * rounds));
-    late = late || (gave_up && counted);
+    // Who gave up may have had a slot: then its command was carried out. Or it had none.
+    const std::uint64_t most = 2 * rounds + attempts;
+    const std::uint64_t least = most - static_cast<std::uint64_t>(after[0].of[1].given_up);
+    ASSERT_GE(after[0].count, least);
+    ASSERT_LE(after[0].count, most);
+    late = late || after[0].count > least;
   };
   explore(few(), 1, 2, give_up{}, check);
   explore(walks(), 1, 2, give_up{}, check);

@@ -324,8 +324,9 @@ class engine_mpi final : public engine {
   [[nodiscard]] std::vector<card> exchange_cards(const card& my) const {
     std::vector<std::byte> bytes(sizeof(card));
     std::memcpy(bytes.data(), &my, sizeof(my));
+    const auto gathered = setup_.meet(std::move(bytes));
     std::vector<card> all;
-    for (const auto& theirs : setup_.meet(std::move(bytes))) {
+    for (const auto& theirs : gathered) {
       card c{};
       std::memcpy(&c, theirs.data(), std::min(theirs.size(), sizeof(c)));
       all.push_back(c);
