@@ -14,6 +14,7 @@ struct run_options {
   std::string heap;    ///< empty: as CROSSWARP_HEAP says
   bool prefix = true;
   bool stats = false;  ///< a table of what the proxy did, at the end
+  std::string trace;   ///< the file for a trace; empty: as CROSSWARP_TRACE says
   std::vector<std::string> command;
 };
 /// Starts the ranks and returns the first failing exit code, or 0.
@@ -34,6 +35,13 @@ struct doctor_options {
 };
 /// Returns 0 when nothing is worse than a hint, 1 when something will not work.
 int doctor(const doctor_options& o);
+
+struct trace_options {
+  std::vector<std::string> files;  ///< parts of one trace
+  int top = 15;
+};
+/// What a trace says, as text.
+int trace(const trace_options& o);
 
 struct bench_options {
   std::vector<std::string> names;  ///< exec, memory, proxy

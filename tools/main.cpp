@@ -20,6 +20,7 @@ void add_run(CLI::App& app, tool::run_options& o) {
   run->add_flag_callback(
       "--no-prefix", [&o] { o.prefix = false; }, "Do not put [rank] before each line of output");
   run->add_flag("--stats", o.stats, "At the end, a table of what the proxy did");
+  run->add_option("--trace", o.trace, "Write a trace of all ranks to this file");
   run->add_option("command", "The program and its arguments")->required();  // see split_command()
 }
 
@@ -44,6 +45,14 @@ void add_doctor(CLI::App& app, tool::doctor_options& o) {
       ->excludes(listen);
   doctor->add_option("--timeout", o.timeout,
                      "Seconds to wait for the other machine (--listen: 60, --reach: 5)");
+}
+
+void add_trace(CLI::App& app, tool::trace_options& o) {
+  CLI::App* trace = app.add_subcommand(
+      "trace", "Show what a trace of CROSSWARP_TRACE says: costs, waits, longest calls");
+  trace->add_option("files", o.files, "The file, or the parts that the ranks of a broken job left")
+      ->required();
+  trace->add_option("--top", o.top, "Lines of each table")->check(CLI::PositiveNumber);
 }
 
 void add_bench(CLI::App& app, tool::bench_options& o) {
@@ -79,7 +88,8 @@ void add_bench_rank(CLI::App& app, tool::rank_options& o) {
 /// it looks like. Takes it off `words` and returns it; leaves one word for the parser to see.
 std::vector<std::string> split_command(std::vector<std::string>& words) {
   if (words.empty() || words.front() != "run") return {};
-  constexpr std::string_view with_value[] = {"-n", "--ranks", "--nodes", "--device", "--heap"};
+  constexpr std::string_view with_value[] = {"-n",       "--ranks", "--nodes",
+                                             "--device", "--heap",  "--trace"};
   std::size_t i = 1;
   while (i < words.size() && words[i].starts_with("-") && words[i] != "--") {
     const bool takes =
@@ -123,6 +133,8 @@ int main(int argc, char** argv) {
   add_info(app, info);
   tool::doctor_options doctor;
   add_doctor(app, doctor);
+  tool::trace_options trace;
+  add_trace(app, trace);
   tool::bench_options bench;
   tool::rank_options rank;
   add_bench(app, bench);
@@ -143,6 +155,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("run")) return tool::run(run);
     if (app.got_subcommand("info")) return tool::info(info);
     if (app.got_subcommand("doctor")) return tool::doctor(doctor);
+    if (app.got_subcommand("trace")) return tool::trace(trace);
     if (app.got_subcommand("tour")) return tool::tour(tour);
     if (app.got_subcommand("bench")) return tool::bench(bench);
     if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank);

@@ -172,6 +172,7 @@ class launcher {
     if (!options_.device.empty()) set("CROSSWARP_DEVICE", options_.device);
     if (!options_.heap.empty()) set("CROSSWARP_HEAP", options_.heap);
     if (options_.stats) set("CROSSWARP_STATS", "1");
+    if (!options_.trace.empty()) set("CROSSWARP_TRACE", options_.trace);
     // Ranks that share a GPU wait for each other: nothing may be loaded or queued behind a kernel
     // that spins, and under MPS each gets its share of the multiprocessors.
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

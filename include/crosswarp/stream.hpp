@@ -59,13 +59,17 @@ class stream {
   /// The cudaStream_t, or null on a CPU.
   [[nodiscard]] void* native() const noexcept;
   [[nodiscard]] exec::stream_backend& backend() const noexcept { return *backend_; }
-  /// Called at the end of each sync(); for the owner of the stream.
-  void after_sync(std::function<void()> check) { check_ = std::move(check); }
+  /// Called at the beginning and at the end of each sync(); for the owner of the stream.
+  void watch_sync(std::function<void()> before, std::function<void()> after) {
+    before_sync_ = std::move(before);
+    after_sync_ = std::move(after);
+  }
 
  private:
   device_ref device_;
   std::unique_ptr<exec::stream_backend> backend_;
-  std::function<void()> check_;
+  std::function<void()> before_sync_;
+  std::function<void()> after_sync_;
 };
 
 }  // namespace crosswarp

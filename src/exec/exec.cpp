@@ -160,8 +160,9 @@ stream::~stream() = default;
 stream::stream(stream&&) noexcept = default;
 stream& stream::operator=(stream&&) noexcept = default;
 void stream::sync() {
+  if (before_sync_) before_sync_();
   backend_->sync();
-  if (check_) check_();
+  if (after_sync_) after_sync_();
 }
 void stream::record(event& e) {
   backend_->record(e.backend());

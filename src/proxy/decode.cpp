@@ -34,26 +34,6 @@ std::optional<proxy_command> read_command(const device::proxy_entry& entry,
   return c;
 }
 
-std::size_t size_of(element e) noexcept {
-  switch (e) {
-    case element::i8:
-    case element::u8:
-      return 1;
-    case element::i16:
-    case element::u16:
-      return 2;
-    case element::i32:
-    case element::u32:
-    case element::f32:
-      return 4;
-    case element::i64:
-    case element::u64:
-    case element::f64:
-      return 8;
-  }
-  return 0;
-}
-
 namespace {
 
 class checker {
@@ -191,6 +171,14 @@ status validate(const proxy_command& c, const limits_of_world& w) noexcept {
   if (!check.good()) return status::invalid;
   if (!names_rank(c.op) || c.op == proxy_op::broadcast) return status::ok;
   return check.is_reached(c.pe) ? status::ok : status::unreachable;
+}
+
+const char* name_of(proxy_op op) noexcept {
+  constexpr const char* names[] = {"invalid",     "put",         "put inline", "get",
+                                   "put strided", "get strided", "atomic",     "fence",
+                                   "quiet",       "barrier",     "broadcast",  "reduce"};
+  const auto i = static_cast<std::size_t>(op);
+  return names[i < std::size(names) ? i : 0];
 }
 
 }  // namespace crosswarp::proxy_impl

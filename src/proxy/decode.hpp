@@ -31,7 +31,7 @@ status validate(const device::proxy_command& c, const limits_of_world& w) noexce
 bool names_rank(device::proxy_op op) noexcept;
 bool is_collective(device::proxy_op op) noexcept;
 
-/// Bytes of an element of a reduction.
-std::size_t size_of(element e) noexcept;
+/// For people; "invalid" for what no command may ask.
+const char* name_of(device::proxy_op op) noexcept;
 
 }  // namespace crosswarp::proxy_impl

@@ -52,6 +52,7 @@ struct proxy::operation : completion {
   int parts = 0;              ///< not yet done; one for the start itself
   status outcome = status::ok;
   std::chrono::steady_clock::time_point read;  ///< when, if operations are timed
+  std::uint64_t began = 0;                     ///< the same, if they are traced
   bool active = false;
   bool answered = false;  ///< before its end, because the world broke
   std::uint64_t result = 0;
@@ -109,7 +110,7 @@ struct proxy::queue {
 // ---- making and ending
 
 proxy::proxy(device_ref d, const proxy_options& options, int rank, int size,
-             std::vector<bool> reached, std::unique_ptr<engine> e)
+             std::vector<bool> reached, std::unique_ptr<engine> e, trace::recorder* traced)
     : device_(d),
       options_(options),
       reached_(std::move(reached)),
@@ -123,6 +124,7 @@ proxy::proxy(device_ref d, const proxy_options& options, int rank, int size,
       tails_(d, static_cast<std::size_t>(options.queues)),
       seats_(d, entries_.size()),
       timed_(crosswarp::options::read_integer("CROSSWARP_STATS").value_or(0) != 0),
+      trace_(traced),
       dead_(static_cast<std::size_t>(size)) {
   reset_stats();
   const bool fetch = d.kind() == device_kind::cuda && options.queue_kind == memory_kind::device;
@@ -194,6 +196,12 @@ void proxy::remove_region(std::uint16_t id) noexcept {
   region_bytes_[id].clear();
   regions_[id] = {};
   engine_->remove_region(id);
+}
+
+void proxy::hold(const std::function<void()>& f) {
+  while (!take_turn()) std::this_thread::yield();
+  const turn_end end(*this);
+  f();
 }
 
 std::uint16_t proxy::free_region() const {
@@ -412,6 +420,7 @@ bool proxy::read_next(queue& q) {
   op->parts = 1;
   op->outcome = status::ok;
   if (timed_) op->read = std::chrono::steady_clock::now();
+  if (trace_ != nullptr) op->began = device::trace_ticks();
   op->active = true;
   op->answered = false;
   op->result = 0;
@@ -720,33 +729,6 @@ void proxy::finish(operation& op) {
 
 // ---- counting them
 
-namespace {
-
-constexpr const char* names[] = {"invalid",     "put",         "put inline", "get",
-                                 "put strided", "get strided", "atomic",     "fence",
-                                 "quiet",       "barrier",     "broadcast",  "reduce"};
-
-std::uint64_t bytes_of(const proxy_command& c) noexcept {
-  switch (c.op) {
-    case proxy_op::put:
-    case proxy_op::get:
-    case proxy_op::broadcast:
-      return c.bytes;
-    case proxy_op::put_inline:
-    case proxy_op::atomic:
-      return c.width;
-    case proxy_op::put_strided:
-    case proxy_op::get_strided:
-      return c.bytes * c.c;
-    case proxy_op::reduce:
-      return c.bytes * size_of(static_cast<element>(c.width));
-    default:
-      return 0;
-  }
-}
-
-}  // namespace
-
 void proxy::count(const operation& op) {
   const auto kind = static_cast<std::size_t>(op.c.op);
   operation_stats& s = stats_[kind < kinds ? kind : 0];
@@ -758,6 +740,20 @@ void proxy::count(const operation& op) {
   }
   s.waited_for_slot += std::chrono::nanoseconds(op.c.waited_ns);
   if (timed_) s.to_completion += std::chrono::steady_clock::now() - op.read;
+  if (trace_ != nullptr) note(op);
+}
+
+void proxy::note(const operation& op) {
+  device::trace_record r;
+  r.begin = op.began;
+  r.end = device::trace_ticks();
+  r.bytes = bytes_of(op.c);
+  r.id = device::trace_id(op.from->index, op.ticket);
+  r.pe = op.c.pe;
+  r.kind = device::trace_kind::proxy;
+  r.what = static_cast<std::uint8_t>(op.c.op);
+  r.outcome = static_cast<std::uint8_t>(op.outcome);
+  trace_->note(r);
 }
 
 std::vector<operation_stats> proxy::stats() {
@@ -771,7 +767,7 @@ void proxy::reset_stats() {
   const turn_end end(*this);
   for (std::size_t i = 0; i < kinds; ++i) {
     stats_[i] = {};
-    stats_[i].name = names[i];
+    stats_[i].name = name_of(static_cast<proxy_op>(i));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "decode.hpp"
 #include "engine.hpp"
 #include "exec/backends.hpp"
+#include "trace/recorder.hpp"
 
 namespace crosswarp {
 
@@ -23,7 +25,7 @@ class proxy {
  public:
   /// `options` with its numbers filled in.
   proxy(device_ref d, const proxy_options& options, int rank, int size, std::vector<bool> reached,
-        std::unique_ptr<proxy_impl::engine> e);
+        std::unique_ptr<proxy_impl::engine> e, trace::recorder* traced = nullptr);
   /// Stops the thread. What kernels still wait for is not answered.
   ~proxy();
   proxy(const proxy&) = delete;
@@ -55,6 +57,9 @@ class proxy {
   /// A thread of this process issued a command and does not wait for it: carries it out now, or
   /// sees to it that another thread does.
   void attend(std::uint32_t queue) noexcept;
+
+  /// Runs `f` while nobody works for this proxy.
+  void hold(const std::function<void()>& f);
 
   /// Rank `pe` died: commands to it are answered with peer_lost from now on.
   void lose(int pe) noexcept;
@@ -101,6 +106,7 @@ class proxy {
   status copy_gpu(std::byte* to, const std::byte* from, std::size_t bytes) const noexcept;
   void finish(operation& op);
   void count(const operation& op);
+  void note(const operation& op);
   void reply(const queue& q, std::uint64_t ticket, std::uint64_t value, status s) noexcept;
   void settle(queue& q);
   bool flush_quiets();
@@ -148,7 +154,8 @@ class proxy {
 
   static constexpr std::size_t kinds = static_cast<std::size_t>(device::proxy_op::reduce) + 1;
   std::array<operation_stats, kinds> stats_;
-  bool timed_;  // whether operations are
+  bool timed_;              // whether operations are
+  trace::recorder* trace_;  // null: not traced
 
   // Whose turn it is: one thread works at a time.
   static constexpr std::uint32_t taken = 1;  // somebody works

@@ -12,6 +12,7 @@
 #include "memory/allocator.hpp"
 #include "proxy/proxy.hpp"
 #include "transports/mapped/mapped.hpp"
+#include "world_trace.hpp"
 
 namespace crosswarp::world_impl {
 
@@ -43,6 +44,11 @@ class state {
 
   /// Commands of kernels that have ended are carried out and visible.
   void finish_commands();
+  /// Writes the trace of all ranks, if there is one. Collective; no kernel runs.
+  void finish_trace();
+  [[nodiscard]] trace::recorder* recorder() const noexcept {
+    return trace ? &trace->events() : nullptr;
+  }
   /// The barrier at the end; not after a fault.
   void depart() noexcept;
 
@@ -53,6 +59,8 @@ class state {
   [[nodiscard]] buffer<device::peer> table_of(const mapped::mapping& m) const;
   /// Makes a mapping's memory known to the proxy, if there is one; returns its region.
   std::uint16_t add_region(const mapped::mapping& m, std::size_t bytes, bool on_host);
+  /// Notes a call that ends now, when the world is traced.
+  void note_call(trace::host_call what, std::uint64_t began) noexcept;
   /// Throws what broke the world, or a deadline that passed in a kernel; the latter once.
   void check(const char* call) const;
   /// In the catch of what cannot throw: logs what is caught, unless it is what broke the world,
@@ -67,7 +75,8 @@ class state {
   crosswarp::stream stream;
   std::unique_ptr<mapped::mapping> heap;
   std::unique_ptr<buffer<device::peer>> peers;
-  std::vector<bool> by_proxy;  // by rank: reached by commands
+  std::unique_ptr<world_trace> trace;  // null unless asked for; outlives what notes in it
+  std::vector<bool> by_proxy;          // by rank: reached by commands
   std::unique_ptr<crosswarp::proxy> proxy;
   memory::allocator blocks;
   std::size_t touched = 0;  // the heap from here on is as zero as it came
@@ -76,6 +85,7 @@ class state {
   std::shared_ptr<launch_gather> together;
   std::uint64_t launches = 0;
   int announced = 0;
+  std::uint64_t sync_began = 0;
 
  private:
   /// A deadline that passed in a kernel and that nobody was told of; once.

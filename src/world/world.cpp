@@ -13,6 +13,7 @@
 #include "proxy/load.hpp"
 #include "socket.hpp"
 #include "state.hpp"
+#include "trace/traced_engine.hpp"
 
 namespace crosswarp {
 
@@ -108,10 +109,17 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
       who(find_members(*boot, o.nodes, o.timeout)),
       owner(next_owner()),
       stream(o.device),
+      trace(world_trace::begin(o.device, *boot)),
       blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())),
       together(std::move(t)) {
+  const std::uint64_t began = device::trace_ticks();
   stream.backend().set_owner(owner);
-  stream.after_sync([this] { check("stream"); });
+  // This rank's own thread waits, one at a time.
+  stream.watch_sync([this] { sync_began = recorder() != nullptr ? device::trace_ticks() : 0; },
+                    [this] {
+                      note_call(trace::host_call::sync, sync_began);
+                      check("stream");
+                    });
   boot->on_fault([sink = faults](const fault& f) { sink->tell(f); });
   if (o.device.kind() == device_kind::cpu) {
     announced = boot->in_process() ? 1 : static_cast<int>(who.locals.size());
@@ -120,6 +128,7 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
   lay_out_heap();
   faults->set(proxy.get());
   if (proxy) exec::cpu::set_helper(owner, proxy.get());
+  note_call(trace::host_call::start, began);
   if (log::on(log::level::debug)) {
     log::debug(boot->rank(), "world made: ranks ", boot->size(), ", nodes ", who.nodes, ", device ",
                o.device.name(), ", heap ", crosswarp::options::print_bytes(o.heap_bytes));
@@ -175,6 +184,7 @@ void state::lay_out_heap() {
   view.peers = peers->data();
   view.limits = {faults->words.data(), static_cast<std::uint64_t>(options.timeout.count()),
                  faults->words.data() + 1};
+  if (trace) view.limits.trace = trace->events().kernels();
   if (proxy) view.proxy = device::proxy(proxy->memory(), view.limits);
   view.all = device::barrier({view.peers, rank, 0, lines}, rank, size, view.limits);
   test_lines = {view.peers, rank, lines * sizeof(device::signal_line),
@@ -256,8 +266,10 @@ void state::start_proxy() {
   setup.size = size;
   setup.meet = [this](bytes mine) { return boot->allgather(std::move(mine), options.timeout); };
   setup.reached = by_proxy;
+  auto engine = proxy_impl::make_engine(name, options.device, setup);
+  if (trace) engine = trace::make_traced(std::move(engine), trace->events());
   proxy = std::make_unique<crosswarp::proxy>(options.device, o, boot->rank(), size, by_proxy,
-                                             proxy_impl::make_engine(name, options.device, setup));
+                                             std::move(engine), recorder());
   const bool on_host =
       options.device.kind() == device_kind::cpu || options.heap_kind == memory_kind::pinned;
   if (!on_host && !proxy->can().gpu_memory) {
@@ -337,7 +349,22 @@ void state::tell_swallowed(const char* call) const noexcept {
 }
 
 void state::finish_commands() {
+  const trace::span traced(recorder(), trace::host_call::finish);
   if (proxy) proxy->finish_all(options.timeout);
+}
+
+void state::finish_trace() {
+  if (trace) trace->finish(*boot, proxy.get(), options.timeout);
+}
+
+void state::note_call(trace::host_call what, std::uint64_t began) noexcept {
+  trace::recorder* const to = recorder();
+  if (to == nullptr) return;
+  trace::trace_record r;
+  r.begin = began;
+  r.end = device::trace_ticks();
+  r.what = static_cast<std::uint8_t>(what);
+  to->note(r);
 }
 
 /// Everybody's counters, added up, by rank 0 on stderr. Ranks of one process each show their own:
@@ -376,6 +403,7 @@ void state::depart() noexcept {
     stream.sync();
     finish_commands();
     if (crosswarp::options::read_integer("CROSSWARP_STATS").value_or(0) != 0) show_stats();
+    if (!boot->in_process()) finish_trace();
     // Ranks of one process are ended together by run_local().
     if (!boot->in_process()) boot->part(options.timeout);
   } catch (...) {
@@ -387,12 +415,14 @@ void state::depart() noexcept {
   } catch (const std::exception& e) {
     log::error(boot->rank(), "end of the world: ", e.what());
   }
+  if (trace) trace->finish_alone(boot->rank(), proxy.get());
 }
 
 // ---- what headers need
 
 heap_block::heap_block(world& w, std::size_t bytes_asked, std::size_t alignment)
     : owner_(&w.state()), offset_(0) {
+  const trace::span traced(owner_->recorder(), trace::host_call::allocate, bytes_asked);
   struct asked {
     std::size_t bytes, alignment, history;
     bool operator==(const asked&) const = default;
@@ -445,6 +475,11 @@ std::byte* heap_base(const state& s, int pe) {
 }
 int gathered_ranks(const state& s) noexcept {
   return s.together ? s.together->size() : 1;
+}
+
+launch_note::launch_note(state& s) noexcept : of_(s), began_(s.trace ? device::trace_ticks() : 0) {}
+launch_note::~launch_note() {
+  of_.note_call(trace::host_call::launch, began_);
 }
 
 void gather_launch(state& s, const launch_part& mine,
@@ -539,18 +574,22 @@ device::world world::device() const noexcept {
 }
 
 void world::barrier() {
+  const trace::span traced(state_->recorder(), trace::host_call::barrier);
   state_->check("barrier");
   state_->boot->barrier(state_->options.timeout);
 }
 
 std::vector<std::vector<std::byte>> world::allgather(std::span<const std::byte> mine) {
+  const trace::span traced(state_->recorder(), trace::host_call::allgather, mine.size());
   return state_->boot->allgather({mine.begin(), mine.end()}, state_->options.timeout);
 }
 
 void world::put(const std::string& key, std::span<const std::byte> value) {
+  const trace::span traced(state_->recorder(), trace::host_call::put, value.size());
   state_->boot->put("user." + key, {value.begin(), value.end()});
 }
 std::vector<std::byte> world::get(const std::string& key) {
+  const trace::span traced(state_->recorder(), trace::host_call::get);
   return state_->boot->get("user." + key, state_->options.timeout);
 }
 
@@ -600,6 +639,7 @@ struct registration::state {
 };
 
 registration::registration(world& w, void* p, std::size_t bytes) {
+  const trace::span traced(w.state().recorder(), trace::host_call::register_memory, bytes);
   auto mapping = mapped::map_existing(w.state().request(), p, bytes);
   auto peers = w.state().table_of(*mapping);
   const std::uint16_t region =
@@ -690,6 +730,7 @@ void run_local(int ranks, const world_options& options,
       rank_main(*worlds[i]);
       worlds[i]->stream().sync();
       worlds[i]->state_->finish_commands();
+      worlds[i]->state_->finish_trace();
       worlds[i]->barrier();
     } catch (...) {
       const auto e = std::current_exception();

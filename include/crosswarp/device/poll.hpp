@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "crosswarp/device/atomic.hpp"
+#include "crosswarp/device/trace.hpp"
 #include "crosswarp/status.hpp"
 
 namespace crosswarp::device {
@@ -19,14 +20,16 @@ struct wait_limits {
   /// Where a timeout is noted for the host, with the rank waited for; may be null.
   fault_word* late = nullptr;
   int peer = -1;
+  /// Where waits are noted; null unless the world is traced.
+  trace_log* trace = nullptr;
 
   /// With a deadline of one's own. Its passing is the caller's affair: it is not noted.
   [[nodiscard]] CW_FN constexpr wait_limits within(std::uint64_t ns) const noexcept {
-    return {fault, ns, nullptr, peer};
+    return {fault, ns, nullptr, peer, trace};
   }
   /// Waiting for rank `pe`, which the host is to name when the deadline passes.
   [[nodiscard]] CW_FN constexpr wait_limits for_peer(int pe) const noexcept {
-    return {fault, timeout_ns, late, pe};
+    return {fault, timeout_ns, late, pe, trace};
   }
 };
 
@@ -35,6 +38,8 @@ class deadline {
  public:
   CW_FN explicit deadline(const wait_limits& limits) noexcept : limits_(limits) {}
   CW_FN void blame(int pe) noexcept { limits_.peer = pe; }
+  /// Who waits notes the whole operation itself.
+  CW_FN void do_not_trace() noexcept { limits_.trace = nullptr; }
   [[nodiscard]] CW_FN const wait_limits& limits() const noexcept { return limits_; }
   /// Looks at the clock; the first look starts it.
   [[nodiscard]] CW_FN bool passed() noexcept;

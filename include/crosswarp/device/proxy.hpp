@@ -74,6 +74,47 @@ struct proxy_command {
 };
 static_assert(sizeof(proxy_command) == 64);
 
+/// 0 when there is no such type.
+CW_FN constexpr std::size_t size_of(element e) noexcept {
+  switch (e) {
+    case element::i8:
+    case element::u8:
+      return 1;
+    case element::i16:
+    case element::u16:
+      return 2;
+    case element::i32:
+    case element::u32:
+    case element::f32:
+      return 4;
+    case element::i64:
+    case element::u64:
+    case element::f64:
+      return 8;
+  }
+  return 0;
+}
+
+/// What it moves.
+CW_FN constexpr std::uint64_t bytes_of(const proxy_command& c) noexcept {
+  switch (c.op) {
+    case proxy_op::put:
+    case proxy_op::get:
+    case proxy_op::broadcast:
+      return c.bytes;
+    case proxy_op::put_inline:
+    case proxy_op::atomic:
+      return c.width;
+    case proxy_op::put_strided:
+    case proxy_op::get_strided:
+      return c.bytes * c.c;
+    case proxy_op::reduce:
+      return c.bytes * size_of(static_cast<element>(c.width));
+    default:
+      return 0;
+  }
+}
+
 /// One entry of a queue: each 8-byte word has 4 bytes of the command and the lap as a tag, so that
 /// a whole command needs no fence to be known as whole. All words are written in each lap, so a
 /// tag that comes again after 2^32 laps meets no older one.
@@ -221,6 +262,9 @@ class proxy_queue {
   template <group G>
   [[nodiscard]] CW_FN answer issue(const G& g, const proxy_command& c, publish how) noexcept;
   [[nodiscard]] CW_FN answer issue_alone(const proxy_command& c, publish how) noexcept;
+  /// Takes a slot for it, `mine`.
+  [[nodiscard]] CW_FN answer issue_at(held_slot& mine, const proxy_command& c,
+                                      publish how) noexcept;
   [[nodiscard]] CW_FN status take_slot(held_slot& mine, deadline& by) noexcept;
   [[nodiscard]] CW_FN bool is_free(std::uint64_t ticket) noexcept;
   CW_FN void write(const proxy_command& c, const held_slot& mine, publish how) noexcept;

@@ -53,6 +53,19 @@ struct launch_part {
 /// `start(parts)`, by rank, for all. Throws what `start` threw, on all of them.
 void gather_launch(state& s, const launch_part& mine,
                    const std::function<void(std::span<const launch_part>)>& start);
+/// While it lives, a launch of the world is under way; noted when the world is traced.
+class launch_note {
+ public:
+  explicit launch_note(state& s) noexcept;
+  ~launch_note();
+  launch_note(const launch_note&) = delete;
+  launch_note& operator=(const launch_note&) = delete;
+
+ private:
+  state& of_;
+  std::uint64_t began_;
+};
+
 /// How many ranks gather_launch() waits for.
 [[nodiscard]] int gathered_ranks(const state& s) noexcept;
 /// Runs the parts under the device's schedule, to their ends, on the calling thread.
@@ -146,6 +159,7 @@ void launch(world& w, launch_shape shape, Kernel kernel, Args... args) {
   shape.resident = true;
   shape.limits = w.device().limits;
   world_impl::state& s = w.state();
+  const world_impl::launch_note note(s);
   const device_ref d = w.stream().device();
   using bound_type = decltype(world_impl::bind_arguments(kernel, args...));
   if (d.scheduler() == nullptr &&

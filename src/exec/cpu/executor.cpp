@@ -121,6 +121,11 @@ std::uint64_t now_ns() noexcept {
   return real_now_ns();
 }
 
+std::uint32_t current_block() noexcept {
+  const running_thread& r = running();
+  return static_cast<std::uint32_t>(r.decides != nullptr ? r.decides->who().block : r.who.block);
+}
+
 void note_progress() noexcept {
   if (scheduler* s = running().decides) s->on_progress();
 }

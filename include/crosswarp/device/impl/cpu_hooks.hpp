@@ -22,6 +22,9 @@ bool relax(std::uint32_t spin) noexcept;
 /// Nanoseconds of a monotone clock; virtual under the deterministic scheduler.
 std::uint64_t now_ns() noexcept;
 
+/// The block that the calling kernel thread belongs to; 0 outside of kernels.
+std::uint32_t current_block() noexcept;
+
 /// Waits for all threads of the block, or of the calling thread's warp. True when one of them
 /// voted true.
 bool sync_block(block& b, bool vote) noexcept;

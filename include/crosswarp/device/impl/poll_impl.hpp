@@ -44,6 +44,17 @@ CW_FN inline status note_timeout(const wait_limits& limits) noexcept {
   return status::timeout;
 }
 
+CW_FN inline void trace_wait(const wait_limits& limits, std::uint64_t began, status s) noexcept {
+  trace_record r;
+  r.begin = began;
+  r.end = trace_ticks();
+  r.pe = limits.peer;
+  r.block = trace_block();
+  r.kind = trace_kind::wait;
+  r.outcome = static_cast<std::uint8_t>(s);
+  append(*limits.trace, r);
+}
+
 }  // namespace impl
 
 CW_FN inline bool deadline::passed() noexcept {
@@ -56,14 +67,22 @@ CW_FN inline bool deadline::passed() noexcept {
 template <class Predicate>
 CW_FN inline status poll_until(Predicate&& ready, deadline& by) noexcept {
   const wait_limits& limits = by.limits();
-  for (std::uint32_t spin = 1; !ready(); ++spin) {
+  const std::uint64_t began = limits.trace != nullptr ? trace_ticks() : 0;
+  status outcome = status::ok;
+  std::uint32_t spin = 1;
+  for (; !ready(); ++spin) {
     if (!impl::relax(spin) && limits.timeout_ns != 0) continue;
     if (const fault_word fault = impl::read_fault(limits); fault != 0) {
-      return ready() ? status::ok : fault_status(fault);
+      if (!ready()) outcome = fault_status(fault);
+      break;
     }
-    if (by.passed()) return ready() ? status::ok : impl::note_timeout(limits);
+    if (by.passed()) {
+      if (!ready()) outcome = impl::note_timeout(limits);
+      break;
+    }
   }
-  return status::ok;
+  if (limits.trace != nullptr && spin > 1) impl::trace_wait(limits, began, outcome);
+  return outcome;
 }
 
 }  // namespace crosswarp::device

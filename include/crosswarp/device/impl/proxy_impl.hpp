@@ -109,7 +109,7 @@ CW_FN inline proxy_queue::proxy_queue(const proxy_memory& m, std::uint32_t index
       host_(m.host),
       // Without the fault word: the proxy answers every command, also when a rank is lost, and
       // those to other ranks go on.
-      limits_{nullptr, limits.timeout_ns, limits.late, -1} {}
+      limits_{nullptr, limits.timeout_ns, limits.late, -1, limits.trace} {}
 
 // ---- a slot's way: taken by the ticket's owner, read by the host, answered, left
 //
@@ -224,8 +224,28 @@ CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine,
 CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c,
                                                           publish how) noexcept {
   held_slot mine{};
+  if (limits_.trace == nullptr) return issue_at(mine, c, how);
+  trace_record r;
+  r.begin = trace_ticks();
+  const answer a = issue_at(mine, c, how);
+  r.end = trace_ticks();
+  r.bytes = bytes_of(c);
+  r.id = trace_id(index_, (mine.lap << shift_) + mine.slot);
+  r.pe = c.pe;
+  r.block = trace_block();
+  r.waited_ns = mine.waited_ns;
+  r.kind = trace_kind::command;
+  r.what = static_cast<std::uint8_t>(c.op);
+  r.outcome = static_cast<std::uint8_t>(a.outcome);
+  append(*limits_.trace, r);
+  return a;
+}
+
+CW_FN inline proxy_queue::answer proxy_queue::issue_at(held_slot& mine, const proxy_command& c,
+                                                       publish how) noexcept {
   deadline by(limits_);
   by.blame(c.pe);
+  by.do_not_trace();
   if (const status s = take_slot(mine, by); s != status::ok) return {s, 0};
   write(c, mine, how);
   if ((c.flags & proxy_command::wants_reply) != 0) return wait_reply(mine, by);

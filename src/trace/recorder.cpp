@@ -1,0 +1,106 @@
+#include "recorder.hpp"
+
+#include <algorithm>
+#include <ctime>
+
+#include "clock_kernel.hpp"
+#include "crosswarp/error.hpp"
+
+namespace crosswarp::trace {
+
+std::uint64_t machine_ns() noexcept {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+namespace {
+
+/// The tightest of some tries: reading two clocks takes time, and the thread may lose its core.
+clock_pair read_host_clock() noexcept {
+  clock_pair best;
+  std::uint64_t width = ~0ULL;
+  for (int i = 0; i < 16; ++i) {
+    const std::uint64_t before = machine_ns();
+    const std::uint64_t ticks = device::trace_ticks();
+    const std::uint64_t after = machine_ns();
+    if (after - before >= width) continue;
+    width = after - before;
+    best = {ticks, before + width / 2};
+  }
+  return best;
+}
+
+}  // namespace
+
+clock_map::clock_map(const clock_pair& first, const clock_pair& last) noexcept : first_(first) {
+  if (last.ticks > first.ticks && last.ns > first.ns) {
+    ns_per_tick_ =
+        static_cast<double>(last.ns - first.ns) / static_cast<double>(last.ticks - first.ticks);
+  }
+}
+
+std::uint64_t clock_map::to_ns(std::uint64_t ticks) const noexcept {
+  const auto since = static_cast<double>(static_cast<std::int64_t>(ticks - first_.ticks));
+  return first_.ns + static_cast<std::uint64_t>(static_cast<std::int64_t>(since * ns_per_tick_));
+}
+
+recorder::recorder(device_ref d, std::uint64_t capacity)
+    : device_(d),
+      of_kernels_(d, static_cast<std::size_t>(capacity)),
+      log_(d, 1),
+      of_host_(new trace_record[static_cast<std::size_t>(capacity)]),
+      host_{of_host_.get(), capacity, 0},
+      host_start_(read_host_clock()),
+      device_start_(read_device_clock()) {
+  const device::trace_log log{of_kernels_.data(), capacity, 0};
+  log_.write(std::span(&log, 1));
+}
+
+clock_pair recorder::read_device_clock() const {
+  return device_.kind() == device_kind::cpu ? read_host_clock() : read_clock(device_);
+}
+
+recorder::events recorder::take() {
+  events out;
+  const auto add = [&](const trace_record* records, std::uint64_t count, const clock_map& clock) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      trace_record r = records[i];
+      r.begin = clock.to_ns(r.begin);
+      r.end = clock.to_ns(r.end);
+      out.all.push_back(r);
+    }
+  };
+  const device::trace_log log = log_.read()[0];
+  const std::uint64_t kept = std::min(log.next, log.capacity);
+  std::vector<trace_record> of_kernels(static_cast<std::size_t>(kept));
+  exec::copy_now(device_, of_kernels.data(), of_kernels_.data(), kept * sizeof(trace_record));
+  clock_pair now = device_start_;
+  try {
+    now = read_device_clock();
+  } catch (const error&) {
+    // Somebody holds the GPU: then its clock is taken to run as the host's does.
+  }
+  add(of_kernels.data(), kept, {device_start_, now});
+  const std::uint64_t of_host = std::min(host_.next, host_.capacity);
+  add(of_host_.get(), of_host, {host_start_, read_host_clock()});
+  out.dropped = (log.next - kept) + (host_.next - of_host);
+  return out;
+}
+
+span::span(recorder* to, host_call what, std::uint64_t bytes) noexcept : to_(to) {
+  if (to_ == nullptr) return;
+  r_.kind = trace_kind::host;
+  r_.what = static_cast<std::uint8_t>(what);
+  r_.bytes = bytes;
+  r_.begin = device::trace_ticks();
+}
+
+span::~span() {
+  if (to_ == nullptr) return;
+  r_.end = device::trace_ticks();
+  to_->note(r_);
+}
+
+}  // namespace crosswarp::trace
