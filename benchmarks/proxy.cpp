@@ -1,5 +1,6 @@
 // crosswarp bench proxy: commands of kernels that the host carries out.
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "bench.hpp"
@@ -26,6 +27,33 @@ std::optional<double> plain_us(const std::string& engine) {
   return std::nullopt;
 }
 
+/// While it lives, worlds are traced; what they write is thrown away.
+class tracing {
+ public:
+  tracing() {
+    setenv("CROSSWARP_TRACE", "/dev/null", 1);
+    setenv("CROSSWARP_TRACE_EVENTS", "1500000", 1);  // so that none is dropped
+  }
+  ~tracing() {
+    unsetenv("CROSSWARP_TRACE");
+    unsetenv("CROSSWARP_TRACE_EVENTS");
+  }
+  tracing(const tracing&) = delete;
+  tracing& operator=(const tracing&) = delete;
+};
+
+/// The same again, traced.
+std::vector<row> quiet_traced(const setup& s, const rank_runner& run_ranks,
+                              const std::vector<row>& untraced) {
+  const tracing on;
+  std::vector<row> rows = run_ranks("proxy-quiet", s);
+  for (std::size_t i = 0; i < rows.size() && i < untraced.size(); ++i) {
+    rows[i].what += ", traced (limit: not traced)";
+    rows[i].limit = untraced[i].median;
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::vector<row> bench_proxy(const setup& s, const rank_runner& run_ranks) {
@@ -39,7 +67,9 @@ std::vector<row> bench_proxy(const setup& s, const rank_runner& run_ranks) {
   two.heap_kind = memory_kind::pinned;  // on a GPU: the host carries commands out itself
   add(run_ranks("proxy-command", two));
   add(run_ranks("proxy-rate", two));
-  add(run_ranks("proxy-quiet", two));
+  const auto quiet = run_ranks("proxy-quiet", two);
+  add(quiet);
+  if (!s.quick) add(quiet_traced(two, run_ranks, quiet));
   add(run_ranks("proxy-bandwidth", two));
   if (s.device.kind() == device_kind::cuda) {
     add(run_ranks("proxy-idle", two));
@@ -57,6 +87,7 @@ std::vector<row> bench_proxy(const setup& s, const rank_runner& run_ranks) {
       }
     }
     add(more);
+    if (!s.quick) add(quiet_traced(two, run_ranks, more));
     add(run_ranks("proxy-bandwidth", two));
     add(run_ranks("proxy-idle", two));
   }

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <mutex>
+#include <set>
 
+#include "core/log.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
 #include "transports/local/local.hpp"
@@ -30,6 +33,7 @@ std::vector<fs::path> folders() {
 struct loaded {
   const engine_module* module = nullptr;
   std::string where_or_why;
+  bool broken = false;  ///< there is a file, and it is of no use
 };
 
 loaded load(const std::string& name) {
@@ -45,15 +49,24 @@ loaded load(const std::string& name) {
     }
     // Never unloaded: the libraries behind an engine do not like that.
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) return {nullptr, dlerror()};
+    if (handle == nullptr) return {nullptr, dlerror(), true};
     const auto* m = static_cast<const engine_module*>(dlsym(handle, "crosswarp_engine"));
-    if (m == nullptr) return {nullptr, path.string() + " is no engine"};
+    if (m == nullptr) return {nullptr, path.string() + " is no engine", true};
     if (std::string_view(m->version) != CROSSWARP_VERSION) {
-      return {nullptr, path.string() + " is of version " + m->version + ", not " CROSSWARP_VERSION};
+      return {nullptr, path.string() + " is of version " + m->version + ", not " CROSSWARP_VERSION,
+              true};
     }
     return {m, path.string()};
   }
   return {nullptr, "no " + file + " in " + looked};
+}
+
+/// Who only asks whether there is one goes on without it, and may never say why.
+void log_once(const std::string& name, const std::string& why) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::scoped_lock lock(mutex);
+  if (told.insert(why).second) log::warn(-1, "engine ", name, " does not load: ", why);
 }
 
 }  // namespace
@@ -61,6 +74,7 @@ loaded load(const std::string& name) {
 engine_presence find_engine(const std::string& name) {
   if (name == "local") return {true, "built in"};
   const loaded l = load(name);
+  if (l.broken) log_once(name, l.where_or_why);
   return {l.module != nullptr, l.where_or_why};
 }
 

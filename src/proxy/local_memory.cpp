@@ -3,8 +3,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+
+#include "core/log.hpp"
 
 namespace crosswarp::proxy_impl {
 namespace {
@@ -24,7 +27,13 @@ status ask_kernel(transfer move, std::byte* here, std::byte* there, std::size_t 
       done += static_cast<std::size_t>(n);
       continue;
     }
-    forbidden = n < 0 && (errno == EPERM || errno == ENOSYS);
+    const int why = errno;
+    forbidden = n < 0 && (why == EPERM || why == ENOSYS);
+    static std::atomic<bool> told{false};
+    if (forbidden && !told.exchange(true, std::memory_order_relaxed)) {
+      log::warn(-1, "process_vm_readv is forbidden here (", std::strerror(why),
+                "): addresses that kernels give to the proxy are not checked");
+    }
     return status::invalid;
   }
   return status::ok;

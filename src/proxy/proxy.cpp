@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/log.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
 #include "exec/cpu/executor.hpp"
@@ -125,7 +126,8 @@ proxy::proxy(device_ref d, const proxy_options& options, int rank, int size,
       seats_(d, entries_.size()),
       timed_(crosswarp::options::read_integer("CROSSWARP_STATS").value_or(0) != 0),
       trace_(traced),
-      dead_(static_cast<std::size_t>(size)) {
+      dead_(static_cast<std::size_t>(size)),
+      told_(static_cast<std::size_t>(size) + 1) {
   reset_stats();
   const bool fetch = d.kind() == device_kind::cuda && options.queue_kind == memory_kind::device;
   for (int i = 0; i < options.queues; ++i) {
@@ -299,10 +301,19 @@ template <class F>
 bool proxy::keep_going(F&& f) noexcept {
   try {
     return f();
+  } catch (const std::exception& e) {
+    give_up(e.what());
   } catch (...) {
-    refuse(status::aborted);
-    return false;
+    give_up("an unknown exception");
   }
+  return false;
+}
+
+void proxy::give_up(const char* why) noexcept {
+  if (refusal_.load(std::memory_order_relaxed) == status::ok) {
+    log::error(bounds_.rank, "proxy: every command fails from now on: ", why);
+  }
+  refuse(status::aborted);
 }
 
 bool proxy::work() noexcept {
@@ -717,6 +728,7 @@ void proxy::finish(operation& op) {
   queue::epoch& e = q.epochs[static_cast<std::size_t>(op.epoch - q.first_epoch)];
   if ((op.c.flags & proxy_command::wants_reply) == 0) {
     set_worse(e.failure, op.outcome);
+    if (op.outcome != status::ok) log_failure(op);
   } else if (!op.answered) {
     reply(q, op.ticket, op.result, op.outcome);
   }
@@ -753,7 +765,21 @@ void proxy::note(const operation& op) {
   r.kind = device::trace_kind::proxy;
   r.what = static_cast<std::uint8_t>(op.c.op);
   r.outcome = static_cast<std::uint8_t>(op.outcome);
-  trace_->note(r);
+  trace_->note_in_turn(r);
+}
+
+/// Of a command that nobody waits for: somebody may ask for it at a quiet, or never. Once for each
+/// rank and outcome, since a kernel may fail a million times.
+void proxy::log_failure(const operation& op) noexcept {
+  const bool named = names_rank(op.c.op) && op.c.pe >= 0 && op.c.pe < bounds_.size;
+  const std::size_t to = static_cast<std::size_t>(named ? op.c.pe : bounds_.size);
+  // A lost rank and a broken world have been told where they were first known.
+  if (refusal_.load(std::memory_order_relaxed) != status::ok || (named && dead_[to])) return;
+  const std::uint32_t bit = 1U << static_cast<unsigned>(op.outcome);
+  if ((told_[to] & bit) != 0) return;
+  told_[to] |= bit;
+  log::error(bounds_.rank, "proxy: ", name_of(op.c.op), ": ", to_string(op.outcome), " (rank ",
+             op.c.pe, ", queue ", op.from->index, "); quiet tells, others like it are not logged");
 }
 
 std::vector<operation_stats> proxy::stats() {
@@ -834,34 +860,42 @@ void proxy::run() {
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   using clock = std::chrono::steady_clock;
   constexpr auto patience = std::chrono::microseconds(50);
+  constexpr std::uint32_t patient_looks = 256;  // time also passes for a thread without a core
   auto active = clock::now();
   std::uint32_t lends = 0;
-  for (std::uint32_t look = 0; !stop_.load(std::memory_order_relaxed); ++look) {
-    // Kernels that wait do the work themselves, and best alone.
+  constexpr std::chrono::microseconds shortest_nap(50);
+  constexpr std::chrono::microseconds longest_nap(1000);
+  auto nap = shortest_nap;
+  for (std::uint32_t look = 1; !stop_.load(std::memory_order_relaxed); ++look) {
+    // Kernels that wait do the work themselves, and best alone: even to look whether they still do
+    // takes a core from them.
     if (const std::uint32_t now = lends_.load(std::memory_order_relaxed); now != lends) {
       lends = now;
-      stand_by();
+      stand_by(nap);
+      nap = std::min(2 * nap, longest_nap);
       continue;
     }
+    nap = shortest_nap;
     if (progress()) {
       active = clock::now();
+      look = 0;
       continue;
     }
-    if (exec::cpu::crowded()) std::this_thread::yield();
-    if (look % 16 == 0 && clock::now() - active > patience) {
+    if (look % 32 == 0 || exec::cpu::crowded()) std::this_thread::yield();
+    if (look >= patient_looks && look % 16 == 0 && clock::now() - active > patience) {
       const auto since = active;
       while (!stop_.load(std::memory_order_relaxed) && rest(clock::now() - since)) {
       }
       active = clock::now();
+      look = 0;
     }
   }
 }
 
 /// Sleeps a little, or until it is called.
-void proxy::stand_by() {
-  constexpr timespec nap{0, 50'000};
+void proxy::stand_by(std::chrono::nanoseconds at_most) {
   asleep_.exchange(true, std::memory_order_acq_rel);
-  sleep_on_bell(nap, -1);
+  sleep_on_bell({0, at_most.count()}, -1);
   asleep_.exchange(false, std::memory_order_acq_rel);
 }
 
@@ -895,7 +929,9 @@ bool proxy::gpu_may_ask(std::chrono::nanoseconds idle_for) {
 bool proxy::rest(std::chrono::nanoseconds idle_for) {
   constexpr timespec short_nap{0, 20'000};
   constexpr timespec nap{0, 1'000'000};
+  constexpr timespec deaf_nap{0, 3'000'000};
   constexpr auto recently = std::chrono::milliseconds(2);
+  constexpr auto long_ago = std::chrono::milliseconds(50);
   constexpr timespec long_nap{0, 100'000'000};
   // pairs with rouse(): one of the two sees the other
   asleep_.exchange(true, std::memory_order_acq_rel);
@@ -911,7 +947,11 @@ bool proxy::rest(std::chrono::nanoseconds idle_for) {
     const bool looks = (other < 0 && pending_.load(std::memory_order_relaxed)) ||
                        (deaf && idle_for < recently) || gpu_may_ask(idle_for);
     const bool peeks = deaf || device_.kind() == device_kind::cuda;
-    sleep_on_bell(looks ? short_nap : peeks ? nap : long_nap, other);
+    sleep_on_bell(looks                         ? short_nap
+                  : deaf && idle_for > long_ago ? deaf_nap
+                  : peeks                       ? nap
+                                                : long_nap,
+                  other);
   }
   asleep_.exchange(false, std::memory_order_acq_rel);
   return idle;

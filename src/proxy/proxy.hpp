@@ -79,6 +79,7 @@ class proxy {
   bool work_in_turn(F&& work) noexcept;
   template <class F>
   bool keep_going(F&& f) noexcept;
+  void give_up(const char* why) noexcept;
 
   // ---- commands; in turn only
   bool work() noexcept;
@@ -107,6 +108,7 @@ class proxy {
   void finish(operation& op);
   void count(const operation& op);
   void note(const operation& op);
+  void log_failure(const operation& op) noexcept;
   void reply(const queue& q, std::uint64_t ticket, std::uint64_t value, status s) noexcept;
   void settle(queue& q);
   bool flush_quiets();
@@ -119,7 +121,7 @@ class proxy {
   void run();
   bool gpu_may_ask(std::chrono::nanoseconds idle_for);
   bool rest(std::chrono::nanoseconds idle_for);
-  void stand_by();
+  void stand_by(std::chrono::nanoseconds at_most);
   void sleep_on_bell(const timespec& at_most, int other);
   void rouse() noexcept;
   [[nodiscard]] bool commands_wait() const noexcept;
@@ -173,6 +175,7 @@ class proxy {
   std::atomic<bool> news_{false};
   std::atomic<status> refusal_{status::ok};
   std::vector<bool> dead_;
+  std::vector<std::uint32_t> told_;  // by rank, then for none: bits of outcomes that were logged
 
   std::atomic<bool> launched_{true};  // on the GPU, since its streams were last seen idle
   std::shared_ptr<void> launches_;    // while it lives, launches wake the thread

@@ -50,10 +50,14 @@ recorder::recorder(device_ref d, std::uint64_t capacity)
     : device_(d),
       of_kernels_(d, static_cast<std::size_t>(capacity)),
       log_(d, 1),
-      of_host_(new trace_record[static_cast<std::size_t>(capacity)]),
-      host_{of_host_.get(), capacity, 0},
+      of_host_(static_cast<std::size_t>(capacity)),
+      of_proxy_(of_host_.size()),
+      host_{of_host_.data(), capacity, 0},
+      in_turn_{of_proxy_.data(), capacity, 0},
       host_start_(read_host_clock()),
       device_start_(read_device_clock()) {
+  // Its pages come now, and not when something is to be measured.
+  if (d.kind() == device_kind::cpu) std::fill_n(of_kernels_.data(), capacity, trace_record{});
   const device::trace_log log{of_kernels_.data(), capacity, 0};
   log_.write(std::span(&log, 1));
 }
@@ -83,9 +87,13 @@ recorder::events recorder::take() {
     // Somebody holds the GPU: then its clock is taken to run as the host's does.
   }
   add(of_kernels.data(), kept, {device_start_, now});
-  const std::uint64_t of_host = std::min(host_.next, host_.capacity);
-  add(of_host_.get(), of_host, {host_start_, read_host_clock()});
-  out.dropped = (log.next - kept) + (host_.next - of_host);
+  out.dropped = log.next - kept;
+  const clock_map clock(host_start_, read_host_clock());
+  for (const device::trace_log* l : {&host_, &in_turn_}) {
+    const std::uint64_t count = std::min(l->next, l->capacity);
+    add(l->records, count, clock);
+    out.dropped += l->next - count;
+  }
   return out;
 }
 

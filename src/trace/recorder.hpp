@@ -61,13 +61,15 @@ std::uint64_t machine_ns() noexcept;
 
 class recorder {
  public:
-  /// Room for `capacity` events of kernels, and for as many of the host.
+  /// Room for `capacity` events of kernels, as many of the proxy and as many of the host.
   recorder(device_ref d, std::uint64_t capacity);
 
   /// In memory of the device.
   [[nodiscard]] device::trace_log* kernels() noexcept { return log_.data(); }
   /// Any thread.
-  void note(const trace_record& r) noexcept { device::append(host_, r); }
+  void note(const trace_record& r) noexcept { write(host_, reserve(host_), r); }
+  /// Only who has the proxy's turn.
+  void note_in_turn(const trace_record& r) noexcept { write(in_turn_, in_turn_.next++, r); }
 
   struct events {
     std::vector<trace_record> all;  ///< begin and end in machine_ns()
@@ -82,8 +84,10 @@ class recorder {
   device_ref device_;
   buffer<trace_record> of_kernels_;
   buffer<device::trace_log> log_;
-  std::unique_ptr<trace_record[]> of_host_;
+  std::vector<trace_record> of_host_;
+  std::vector<trace_record> of_proxy_;
   device::trace_log host_;
+  device::trace_log in_turn_;
   clock_pair host_start_;
   clock_pair device_start_;
 };

@@ -77,7 +77,7 @@ class traced_engine final : public engine {
   }
   void end(trace_record& r) noexcept {
     r.end = device::trace_ticks();
-    to_.note(r);
+    to_.note_in_turn(r);
   }
   /// A call that found no room is noted too: it took its time.
   template <class F>

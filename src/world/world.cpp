@@ -11,6 +11,7 @@
 #include "exec/cpu/executor.hpp"
 #include "memory/self_test.hpp"
 #include "proxy/load.hpp"
+#include "proxy/staged.hpp"
 #include "socket.hpp"
 #include "state.hpp"
 #include "trace/traced_engine.hpp"
@@ -48,6 +49,7 @@ proxy_options proxy_options::from_environment() {
   if (const auto v = one_of("CROSSWARP_QUEUE_KIND", "pinned", "device", "")) {
     o.queue_kind = *v == "device" ? memory_kind::device : memory_kind::pinned;
   }
+  if (const auto v = one_of("CROSSWARP_STAGING", "auto", "always", "")) o.staged = *v == "always";
   if (const auto v = one_of("CROSSWARP_PROGRESS", "thread", "user", "")) o.thread = *v == "thread";
   return o;
 }
@@ -258,6 +260,9 @@ void state::start_proxy() {
     throw error(errc::not_supported, "engine local",
                 "it copies between mapped ranks, and not all of these are");
   }
+  if (name == "local" && options.proxy.staged) {
+    throw error(errc::not_supported, "engine local", "it stages nothing; see CROSSWARP_STAGING");
+  }
   proxy_options o = options.proxy;
   o.queues = queue_count(options);
   o.thread = o.thread && options.device.scheduler() == nullptr;
@@ -267,16 +272,14 @@ void state::start_proxy() {
   setup.meet = [this](bytes mine) { return boot->allgather(std::move(mine), options.timeout); };
   setup.reached = by_proxy;
   auto engine = proxy_impl::make_engine(name, options.device, setup);
+  const bool on_host =
+      options.device.kind() == device_kind::cpu || options.heap_kind == memory_kind::pinned;
+  if ((!on_host && !engine->can().gpu_memory) || options.proxy.staged) {
+    engine = proxy_impl::make_staged(std::move(engine), options.device, setup);
+  }
   if (trace) engine = trace::make_traced(std::move(engine), trace->events());
   proxy = std::make_unique<crosswarp::proxy>(options.device, o, boot->rank(), size, by_proxy,
                                              std::move(engine), recorder());
-  const bool on_host =
-      options.device.kind() == device_kind::cpu || options.heap_kind == memory_kind::pinned;
-  if (!on_host && !proxy->can().gpu_memory) {
-    throw error(errc::not_supported, "engine " + name,
-                "it cannot reach a GPU's memory: put the heap in host memory with "
-                "CROSSWARP_HEAP_KIND=pinned");
-  }
   add_region(*heap, whole_heap(options, size), on_host);
   log::info(boot->rank(), "engine ", name, " carries out the proxy's commands to ",
             std::count(by_proxy.begin(), by_proxy.end(), true), " of ", size, " ranks");

@@ -100,8 +100,8 @@ void write_or_log(const std::string& path, int rank, const std::vector<trace::ra
 std::unique_ptr<world_trace> world_trace::begin(device_ref d, const bootstrap& boot) {
   auto path = crosswarp::options::read("CROSSWARP_TRACE");
   if (!path || d.scheduler() != nullptr) return nullptr;
-  constexpr long usual = 262'144;
-  constexpr long most = 2'097'152;  // what a member may send to rank 0 in one piece
+  constexpr long usual = 200'000;
+  constexpr long most = 1'500'000;  // what a member may send to rank 0 in one piece
   const long capacity = crosswarp::options::read_integer("CROSSWARP_TRACE_EVENTS").value_or(usual);
   if (capacity < 1 || capacity > most) {
     throw error(errc::invalid_argument, "CROSSWARP_TRACE_EVENTS",

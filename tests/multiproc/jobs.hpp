@@ -18,6 +18,9 @@ inline std::vector<std::string> job_command(std::vector<std::string> options,
   if (std::none_of(options.begin(), options.end(), is_heap)) {
     options.insert(options.end(), {"--heap", "1M"});
   }
+  if (const char* device = std::getenv("CROSSWARP_TEST_DEVICE")) {
+    options.insert(options.end(), {"--device", device});
+  }
   argv.insert(argv.end(), options.begin(), options.end());
   argv.push_back(CROSSWARP_RANK_PROGRAM);
   argv.insert(argv.end(), behaviour.begin(), behaviour.end());

@@ -163,6 +163,47 @@ TEST(Log, StrangersAreToldAtDebug) {
   EXPECT_GE(count(log_lines(p), -1, "debug", "refused 127.0.0.1:"), 1) << p.report();
 }
 
+// ---- the proxy
+
+std::vector<std::string> proxy_command(const std::string& nodes, const std::string& behaviour) {
+  return {CROSSWARP_COMMAND,       "run",    "-n", "2", "--nodes", nodes, "--heap", "1M",
+          CROSSWARP_PROXY_PROGRAM, behaviour};
+}
+
+// A kernel may fail a million times before its quiet, and may never ask.
+TEST(Log, CommandsThatNobodyWaitsForAreToldOnceForEachRankAndReason) {
+  process p(proxy_command("1", "misuse"), {{"CROSSWARP_ENGINE", "local"}});
+  ASSERT_TRUE(p.wait(limit)) << p.report();
+  EXPECT_EQ(p.code(), 0) << p.report();
+  EXPECT_THAT(p.out(), HasSubstr("kernel: invalid"));
+  const auto all = log_lines(p);
+  EXPECT_EQ(all.size(), 2U) << p.report();
+  EXPECT_EQ(count(all, 0, "error", "proxy: put inline: invalid (rank 1, queue 0)"), 1)
+      << p.report();
+  EXPECT_EQ(count(all, 0, "error", "proxy: put inline: invalid (rank 2, queue 0)"), 1)
+      << "of all those that are none: " << p.report();
+}
+
+TEST(Log, AddressesThatCannotBeCheckedAreToldOnce) {
+  process p(proxy_command("1", "sandboxed"), {{"CROSSWARP_ENGINE", "local"}});
+  ASSERT_TRUE(p.wait(limit)) << p.report();
+  if (p.code() == 3) GTEST_SKIP() << "calls cannot be forbidden here";
+  EXPECT_EQ(p.code(), 0) << p.report();
+  const auto all = log_lines(p);
+  EXPECT_EQ(all.size(), 2U) << "one of each process: " << p.report();
+  EXPECT_EQ(count(all, -1, "warn", "process_vm_readv is forbidden here"), 2) << p.report();
+}
+
+TEST(Log, EngineThatDoesNotLoadIsToldWithTheReason) {
+  process p(job_command({"-n", "2", "--nodes", "2"}, {"work"}),
+            {{"CROSSWARP_ENGINE_PATH", CROSSWARP_BROKEN_ENGINES}});
+  ASSERT_TRUE(p.wait(limit)) << p.report();
+  EXPECT_EQ(p.code(), 0) << p.report();
+  const auto all = log_lines(p);
+  EXPECT_EQ(count(all, -1, "warn", "engine ucx does not load: "), 2) << p.report();
+  EXPECT_THAT(p.err(), HasSubstr("crosswarp_ucx.so: file too short"));
+}
+
 // Whoever knocks may say what it likes; what is told of it stays one line.
 TEST(Log, LineStaysALine) {
   process p(job_command(2, {"abort_with", "one\ntwo\x1b[2J"}));

@@ -51,10 +51,15 @@ CW_FN inline std::uint64_t trace_ticks() noexcept;
 /// The calling thread's block, among those of its device.
 CW_FN inline std::uint32_t trace_block() noexcept;
 
-CW_FN inline void append(trace_log& log, const trace_record& r) noexcept {
+/// The next place. Asked for when an event begins: it takes its time on a GPU, which then passes
+/// together with the event's own.
+[[nodiscard]] CW_FN inline std::uint64_t reserve(trace_log& log) noexcept {
   // Relaxed: read when all who wrote are known to have ended.
-  const std::uint64_t at = system_atomic<std::uint64_t>(log.next).fetch_add(1, order::relaxed);
-  if (at < log.capacity) log.records[at] = r;
+  return system_atomic<std::uint64_t>(log.next).fetch_add(1, order::relaxed);
+}
+
+CW_FN inline void write(const trace_log& log, std::uint64_t place, const trace_record& r) noexcept {
+  if (place < log.capacity) log.records[place] = r;
 }
 
 }  // namespace crosswarp::device

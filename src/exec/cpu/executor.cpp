@@ -43,14 +43,19 @@ std::uint64_t real_now_ns() noexcept {
          static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-/// A wait of a plain OS thread: spins for some tens of microseconds while every waiter has a core
-/// of its own, else yields at once; after a long time it sleeps, since nobody is in a hurry then.
+/// A wait of a plain OS thread: spins while every waiter has a core of its own, else yields at
+/// once; after a long time it sleeps, since nobody is in a hurry then. Who spins yields now and
+/// then, too: whom it waits for may be somebody that nobody announced, without a core.
 bool relax_thread(std::uint32_t spin) noexcept {
   constexpr std::uint32_t eager = 1000;
   constexpr std::uint32_t patient = 20'000;
   if (spin < eager && !crowded()) {
-    pause();
-    return spin % 64 == 0;
+    if (spin % 32 != 0) {
+      pause();
+      return false;
+    }
+    sched_yield();
+    return true;
   }
   if (spin < patient) {
     sched_yield();

@@ -4,6 +4,8 @@
 //  - A flush is the only way to know that a put has arrived, and it waits. So there is one for all
 //    that is under way to a rank, when somebody asks for it: at a quiet, or at the first operation
 //    after a fence. While it waits, MPI serves what others want of this rank.
+//  - What nobody flushes may stay here for ever: Open MPI without remote memory access collects
+//    small puts until something follows that wants an answer. So a read of one byte follows them.
 //  - A compare-swap has no request. Those of one round end together, with one wait after all else
 //    of that round has been started.
 //  - Only what goes through MPI is atomic to what goes through MPI: a kernel's own atomic
@@ -11,10 +13,12 @@
 //  - A call that waits for all ranks cannot be given up. Ranks meet in calls that can be before
 //    they enter one; where that fails, windows are left to the end of the process.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -37,6 +41,10 @@ constexpr int everybody = -1;
 void set_worse(status& s, status other) noexcept {
   if (static_cast<int>(other) > static_cast<int>(s)) s = other;
 }
+
+/// What a small put carries, until a flush has seen to it that MPI reads it no more.
+using small_source = std::array<std::byte, 16>;
+constexpr std::size_t small_at_once = 1024;
 
 /// An operation under way. MPI reads and writes its words until it is done.
 struct pending {
@@ -74,7 +82,7 @@ class engine_mpi final : public engine {
   explicit engine_mpi(const engine_setup& s)
       : setup_(s),
         mpi_(library::start(s.size)),
-        words_(std::make_unique<std::deque<pending>>()),
+        words_(std::make_unique<lent_to_mpi>()),
         peers_(static_cast<std::size_t>(s.size)) {
     join();
     ++mpi_.engines;
@@ -86,7 +94,7 @@ class engine_mpi final : public engine {
     if (broken_ || !requests_.empty()) {
       // MPI may still read and write them. Reachable for as long as the process lives.
       // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): nothing is left to be done without it
-      static auto* const left = new std::vector<std::unique_ptr<std::deque<pending>>>;
+      static auto* const left = new std::vector<std::unique_ptr<lent_to_mpi>>;
       static std::mutex mutex;
       const std::scoped_lock lock(mutex);
       left->push_back(std::move(words_));
@@ -155,8 +163,32 @@ class engine_mpi final : public engine {
     });
   }
 
+  /// Without a request, which takes longer than the put itself: complete at once, as the source is
+  /// copied.
+  bool put_small(const place& to, const std::byte* from, std::size_t bytes,
+                 completion& c) override {
+    peer& p = peers_[static_cast<std::size_t>(to.pe)];
+    status outcome = p.lost ? status::peer_lost : status::ok;
+    if (!p.lost) {
+      const auto inside = mpi_.enter();
+      if (small_used_ == small_at_once) end_small_puts();
+      small_source& source = words_->small[small_used_++];
+      std::memcpy(source.data(), from, bytes);
+      outcome = prepare(p, to);
+      const int n = static_cast<int>(bytes);
+      if (outcome == status::ok) {
+        outcome =
+            outcome_of(MPI_Put(source.data(), n, MPI_BYTE, to.pe, static_cast<MPI_Aint>(to.offset),
+                               n, MPI_BYTE, regions_[to.region].window));
+      }
+    }
+    c.done(c, outcome);
+    return true;
+  }
+
   bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) override {
     return start(from, c, [&](pending& op, MPI_Win w) {
+      takes_along(from.pe);
       return in_parts(bytes, part_bytes, [&](std::size_t at, int n) {
         const auto there = static_cast<MPI_Aint>(from.offset + at);
         return watch(op, [&](MPI_Request* r) {
@@ -175,6 +207,7 @@ class engine_mpi final : public engine {
       op.old = old;
       store_word(op.operand, operand, width);
       store_word(op.comparand, comparand, width);
+      if (old != nullptr || what == amo::fetch || what == amo::compare_swap) takes_along(at.pe);
       if (what == amo::compare_swap) {
         const int code =
             MPI_Compare_and_swap(&op.operand, &op.comparand, &op.reply, type, at.pe, there, w);
@@ -204,6 +237,7 @@ class engine_mpi final : public engine {
     {
       const auto inside = mpi_.enter();
       for (int pe = 0; pe < setup_.size; ++pe) set_worse(worst, flush_rank(pe));
+      small_used_ = 0;
     }
     c.done(c, worst);
     return true;
@@ -257,6 +291,7 @@ class engine_mpi final : public engine {
         test_requests();
       }
       end_swaps();
+      push_out();
     }
     return tell();
   }
@@ -266,6 +301,7 @@ class engine_mpi final : public engine {
     peer& p = peers_[static_cast<std::size_t>(pe)];
     p.lost = true;
     p.dirty.clear();
+    p.held_back.reset();
     const auto concerned = [&](const pending* op) { return op->pe == pe || op->pe == everybody; };
     for (const auto& under_way : {owners_, swaps_}) {
       for (pending* op : under_way) {
@@ -279,6 +315,10 @@ class engine_mpi final : public engine {
   }
 
  private:
+  struct lent_to_mpi {
+    std::deque<struct pending> pending;
+    std::array<small_source, small_at_once> small;
+  };
   struct region {
     std::byte* base = nullptr;
     std::size_t bytes = 0;
@@ -288,6 +328,7 @@ class engine_mpi final : public engine {
     bool lost = false;
     std::vector<std::uint16_t> dirty;  ///< regions with operations since the last flush
     std::uint64_t since = 0;           ///< fences before the first of them
+    std::optional<place> held_back;    ///< where the last went that MPI may not have sent
   };
 
   // ---- joining and leaving
@@ -425,6 +466,27 @@ class engine_mpi final : public engine {
     return requests_.size() - abandoned_requests_ + swaps_.size() >= requests_at_once;
   }
 
+  /// Before an operation to that place: a fence from before is kept, a flush will be needed.
+  status prepare(peer& p, const place& at) {
+    const status s = p.since < fences_ ? flush_rank(at.pe) : status::ok;
+    if (p.dirty.empty()) p.since = fences_;
+    if (std::find(p.dirty.begin(), p.dirty.end(), at.region) == p.dirty.end()) {
+      p.dirty.push_back(at.region);
+    }
+    p.held_back = at;
+    return s;
+  }
+
+  /// Their sources may be used again. What went wrong, the next flush tells.
+  void end_small_puts() {
+    for (int pe = 0; pe < setup_.size; ++pe) {
+      for (const std::uint16_t id : peers_[static_cast<std::size_t>(pe)].dirty) {
+        MPI_Win_flush_local(pe, regions_[id].window);
+      }
+    }
+    small_used_ = 0;
+  }
+
   template <class F>
   bool start(const place& at, completion& c, F&& issue) {
     if (full()) return false;
@@ -436,11 +498,7 @@ class engine_mpi final : public engine {
     pending& op = take(c, at.pe, at.region);
     {
       const auto inside = mpi_.enter();
-      if (p.since < fences_) op.outcome = flush_rank(at.pe);
-      if (p.dirty.empty()) p.since = fences_;
-      if (std::find(p.dirty.begin(), p.dirty.end(), at.region) == p.dirty.end()) {
-        p.dirty.push_back(at.region);
-      }
+      op.outcome = prepare(p, at);
       if (op.outcome == status::ok) {
         op.outcome = outcome_of(issue(op, regions_[at.region].window));
       }
@@ -468,7 +526,7 @@ class engine_mpi final : public engine {
   }
 
   pending& take(completion& c, int pe, std::uint16_t id) {
-    if (free_words_.empty()) free_words_.push_back(&words_->emplace_back());
+    if (free_words_.empty()) free_words_.push_back(&words_->pending.emplace_back());
     pending& op = *free_words_.back();
     free_words_.pop_back();
     op = {.c = &c, .pe = pe, .region = id, .open = 1};
@@ -496,7 +554,26 @@ class engine_mpi final : public engine {
       set_worse(worst, outcome_of(MPI_Win_flush(pe, regions_[id].window)));
     }
     p.dirty.clear();
+    p.held_back.reset();
     return worst;
+  }
+
+  /// An operation that wants an answer goes at once, and what MPI has collected goes before it.
+  void takes_along(int pe) { peers_[static_cast<std::size_t>(pe)].held_back.reset(); }
+
+  /// Has MPI send what it may have collected; waits for nobody.
+  void push_out() {
+    for (peer& p : peers_) {
+      if (!p.held_back || full()) continue;
+      const place at = *std::exchange(p.held_back, std::nullopt);
+      pending& op = take(nobody_, at.pe, at.region);
+      // A failure is that of the operations before, and theirs to tell.
+      (void)watch(op, [&](MPI_Request* r) {
+        return MPI_Rget(&op.reply, 1, MPI_BYTE, at.pe, static_cast<MPI_Aint>(at.offset), 1,
+                        MPI_BYTE, regions_[at.region].window, r);
+      });
+      one_done(op);
+    }
   }
 
   // ---- ending
@@ -563,7 +640,8 @@ class engine_mpi final : public engine {
   /// Ranks are missing: no call that waits for all of them can be made any more.
   bool broken_ = false;
   bool ending_ = false;  // nobody waits for completions any more
-  std::unique_ptr<std::deque<pending>> words_;
+  std::unique_ptr<lent_to_mpi> words_;
+  std::size_t small_used_ = 0;
   std::vector<pending*> free_words_;
   std::vector<peer> peers_;
   std::uint64_t fences_ = 0;
@@ -573,6 +651,7 @@ class engine_mpi final : public engine {
   std::size_t abandoned_requests_ = 0;
   std::vector<pending*> swaps_;  // compare-swaps under way
   std::vector<pending*> ended_;  // to be told
+  completion nobody_{[](completion& /*c*/, status /*s*/) {}};
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
 };

@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/log.hpp"
 #include "crosswarp/error.hpp"
 #include "proxy/load.hpp"
 
@@ -79,6 +80,7 @@ class engine_ucx;
 /// was told before that the peer is lost.
 struct request {
   engine_ucx* owner = nullptr;
+  const char* call = "";
   int pe = 0;
   completion* c = nullptr;    ///< null: told already
   std::size_t at = 0;         ///< in the peer's list of those under way
@@ -137,6 +139,7 @@ class engine_ucx final : public engine {
   ~engine_ucx() override {
     std::vector<void*> closing;
     for (peer& p : peers_) {
+      p.mourned = true;  // by nobody, but what ends now has no reason to be told
       // Those on this host go with the worker: they cannot be closed without the other side.
       if (p.endpoint != nullptr && !p.same_host) closing.push_back(close(p));
     }
@@ -207,7 +210,7 @@ class engine_ucx final : public engine {
   bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
     const target t = find(to, c);
     if (t.key == nullptr) return true;
-    request& r = begin_operation(to.pe, c);
+    request& r = begin_operation("put", to.pe, c);
     const ucp_request_param_t p = notify(r);
     settle(ucp_put_nbx(t.endpoint, from, bytes, t.address, t.key, &p), r);
     return true;
@@ -216,7 +219,7 @@ class engine_ucx final : public engine {
   bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) override {
     const target t = find(from, c);
     if (t.key == nullptr) return true;
-    request& r = begin_operation(from.pe, c);
+    request& r = begin_operation("get", from.pe, c);
     const ucp_request_param_t p = notify(r);
     settle(ucp_get_nbx(t.endpoint, to, bytes, t.address, t.key, &p), r);
     return true;
@@ -226,7 +229,7 @@ class engine_ucx final : public engine {
               std::uint64_t* old, completion& c) override {
     const target t = find(at, c);
     if (t.key == nullptr) return true;
-    request& r = begin_operation(at.pe, c);
+    request& r = begin_operation("atomic", at.pe, c);
     r.operand = op == amo::fetch ? 0 : op == amo::compare_swap ? comparand : operand;
     r.reply = operand;  // what a compare-swap puts there
     r.old = old;
@@ -264,10 +267,11 @@ class engine_ucx final : public engine {
         // Operations that were complete here, and nobody will ever know whether there.
         p.flushed = p.sent;
         f.outcome = status::peer_lost;
+        log_why(static_cast<int>(pe), "connection", p.why);
         continue;
       }
       ++f.open;
-      request& r = begin(static_cast<int>(pe), f);
+      request& r = begin("flush", static_cast<int>(pe), f);
       r.flushes = p.sent;
       const ucp_request_param_t how = notify(r);
       settle(ucp_ep_flush_nbx(p.endpoint, &how), r);
@@ -281,6 +285,7 @@ class engine_ucx final : public engine {
   void lose(int pe) override {
     peer& p = peers_[static_cast<std::size_t>(pe)];
     p.lost = true;
+    p.mourned = true;
     // By network UCX ends what is under way; in shared memory it would wait for ever.
     if (p.endpoint != nullptr && !p.same_host) {
       void* const r = close(p);
@@ -310,6 +315,9 @@ class engine_ucx final : public engine {
     std::uint64_t sent = 0;     // operations
     std::uint64_t flushed = 0;  // of them, those that are known to be visible
     bool lost = false;
+    ucs_status_t why = UCS_OK;
+    bool mourned = false;                  // the bootstrap has told of it
+    std::vector<ucs_status_t> complaints;  // that were logged
   };
   struct target {
     ucp_ep_h endpoint = nullptr;
@@ -346,10 +354,11 @@ class engine_ucx final : public engine {
     return *taken;
   }
 
-  request& begin(int pe, completion& c) {
+  request& begin(const char* call, int pe, completion& c) {
     peer& p = peers_[static_cast<std::size_t>(pe)];
     request& r = take(requests_, free_requests_);
     r.owner = this;
+    r.call = call;
     r.pe = pe;
     r.c = &c;
     r.at = p.under_way.size();
@@ -359,9 +368,9 @@ class engine_ucx final : public engine {
     return r;
   }
 
-  request& begin_operation(int pe, completion& c) {
+  request& begin_operation(const char* call, int pe, completion& c) {
     ++peers_[static_cast<std::size_t>(pe)].sent;
-    return begin(pe, c);
+    return begin(call, pe, c);
   }
 
   static ucp_request_param_t notify(request& r) noexcept {
@@ -399,9 +408,19 @@ class engine_ucx final : public engine {
       if (r.old != nullptr && s == UCS_OK) {
         *r.old = r.width == 4 ? static_cast<std::uint32_t>(r.reply) : r.reply;
       }
+      log_why(r.pe, r.call, s);
       tell(r, outcome_of(s));
     }
     free_requests_.push_back(&r);
+  }
+
+  /// What UCX says, which statuses do not; once, as all that comes later ends in the same way.
+  void log_why(int pe, const char* call, ucs_status_t s) {
+    peer& p = peers_[static_cast<std::size_t>(pe)];
+    if (s == UCS_OK || p.mourned) return;
+    if (std::find(p.complaints.begin(), p.complaints.end(), s) != p.complaints.end()) return;
+    p.complaints.push_back(s);
+    log::error(setup_.rank, "ucx: ", call, ": ", ucs_status_string(s), " (rank ", pe, ")");
   }
 
   void flushed(joint_flush& f) {
@@ -415,25 +434,31 @@ class engine_ucx final : public engine {
   /// completion has been told.
   target find(const place& at, completion& c) {
     peer& p = peers_[static_cast<std::size_t>(at.pe)];
-    if (p.lost || !connect(p)) {
+    if (p.lost) log_why(at.pe, "connection", p.why);
+    if (p.lost || !connect(at.pe)) {
       c.done(c, p.lost ? status::peer_lost : status::unreachable);
       return {};
     }
     const std::vector<std::byte>& card = regions_[at.region].cards[static_cast<std::size_t>(at.pe)];
     if (p.keys.size() <= at.region) p.keys.resize(at.region + std::size_t{1});
     ucp_rkey_h& key = p.keys[at.region];
-    if (key == nullptr &&
-        ucp_ep_rkey_unpack(p.endpoint, card.data() + sizeof(std::uint64_t), &key) != UCS_OK) {
-      key = nullptr;
-      c.done(c, status::unreachable);
-      return {};
+    if (key == nullptr) {
+      const ucs_status_t s =
+          ucp_ep_rkey_unpack(p.endpoint, card.data() + sizeof(std::uint64_t), &key);
+      log_why(at.pe, "key of its memory", s);
+      if (s != UCS_OK) {
+        key = nullptr;
+        c.done(c, status::unreachable);
+        return {};
+      }
     }
     std::uint64_t base = 0;
     std::memcpy(&base, card.data(), sizeof(base));
     return {p.endpoint, key, base + at.offset};
   }
 
-  bool connect(peer& p) {
+  bool connect(int pe) {
+    peer& p = peers_[static_cast<std::size_t>(pe)];
     if (p.endpoint != nullptr) return true;
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -442,11 +467,15 @@ class engine_ucx final : public engine {
     // UCX's shared memory knows no lost peers, and is not taken when one asks for them. On one
     // host the bootstrap tells.
     params.err_mode = p.same_host ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
-    params.err_handler.cb = [](void* lost, ucp_ep_h /*ep*/, ucs_status_t /*s*/) {
+    // Not logged before an operation fails of it: who leaves at the end of a job comes here too.
+    params.err_handler.cb = [](void* lost, ucp_ep_h /*ep*/, ucs_status_t s) {
       static_cast<peer*>(lost)->lost = true;
+      static_cast<peer*>(lost)->why = s;
     };
     params.err_handler.arg = &p;
-    return ucp_ep_create(worker_.get(), &params, &p.endpoint) == UCS_OK;
+    const ucs_status_t s = ucp_ep_create(worker_.get(), &params, &p.endpoint);
+    log_why(pe, "connection", s);
+    return s == UCS_OK;
   }
 
   static void* close(peer& p) {

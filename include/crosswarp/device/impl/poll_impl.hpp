@@ -44,7 +44,8 @@ CW_FN inline status note_timeout(const wait_limits& limits) noexcept {
   return status::timeout;
 }
 
-CW_FN inline void trace_wait(const wait_limits& limits, std::uint64_t began, status s) noexcept {
+CW_FN inline void trace_wait(const wait_limits& limits, std::uint64_t place, std::uint64_t began,
+                             status s) noexcept {
   trace_record r;
   r.begin = began;
   r.end = trace_ticks();
@@ -52,7 +53,7 @@ CW_FN inline void trace_wait(const wait_limits& limits, std::uint64_t began, sta
   r.block = trace_block();
   r.kind = trace_kind::wait;
   r.outcome = static_cast<std::uint8_t>(s);
-  append(*limits.trace, r);
+  write(*limits.trace, place, r);
 }
 
 }  // namespace impl
@@ -67,10 +68,15 @@ CW_FN inline bool deadline::passed() noexcept {
 template <class Predicate>
 CW_FN inline status poll_until(Predicate&& ready, deadline& by) noexcept {
   const wait_limits& limits = by.limits();
-  const std::uint64_t began = limits.trace != nullptr ? trace_ticks() : 0;
+  std::uint64_t began = 0;
+  std::uint64_t place = 0;
   status outcome = status::ok;
   std::uint32_t spin = 1;
   for (; !ready(); ++spin) {
+    if (spin == 1 && limits.trace != nullptr) {
+      began = trace_ticks();
+      place = reserve(*limits.trace);
+    }
     if (!impl::relax(spin) && limits.timeout_ns != 0) continue;
     if (const fault_word fault = impl::read_fault(limits); fault != 0) {
       if (!ready()) outcome = fault_status(fault);
@@ -81,7 +87,7 @@ CW_FN inline status poll_until(Predicate&& ready, deadline& by) noexcept {
       break;
     }
   }
-  if (limits.trace != nullptr && spin > 1) impl::trace_wait(limits, began, outcome);
+  if (began != 0) impl::trace_wait(limits, place, began, outcome);
   return outcome;
 }
 

@@ -227,6 +227,7 @@ CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c
   if (limits_.trace == nullptr) return issue_at(mine, c, how);
   trace_record r;
   r.begin = trace_ticks();
+  const std::uint64_t place = reserve(*limits_.trace);
   const answer a = issue_at(mine, c, how);
   r.end = trace_ticks();
   r.bytes = bytes_of(c);
@@ -237,7 +238,7 @@ CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c
   r.kind = trace_kind::command;
   r.what = static_cast<std::uint8_t>(c.op);
   r.outcome = static_cast<std::uint8_t>(a.outcome);
-  append(*limits_.trace, r);
+  device::write(*limits_.trace, place, r);
   return a;
 }
 
