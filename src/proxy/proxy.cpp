@@ -326,7 +326,16 @@ bool proxy::work() noexcept {
     first_queue_ = first_queue_ + 1 < queues_.size() ? first_queue_ + 1 : 0;
     for (std::size_t i = 0; i < queues_.size(); ++i) {
       const std::size_t at = first_queue_ + i;
-      moved = drain(*queues_[at < queues_.size() ? at : at - queues_.size()]) || moved;
+      queue& q = *queues_[at < queues_.size() ? at : at - queues_.size()];
+      if (drain(q)) {
+        moved = true;
+        last_active_ = &q;
+      }
+      // Whoever asked last is likely to ask next, and waits for an answer meanwhile.
+      constexpr std::size_t often = 16;
+      if (i % often == often - 1 && last_active_ != nullptr) {
+        moved = drain(*last_active_) || moved;
+      }
     }
     moved = flush_quiets() || moved;
     return engine_->progress() || moved;

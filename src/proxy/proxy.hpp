@@ -151,6 +151,7 @@ class proxy {
   std::vector<flush*> free_flushes_;
   std::shared_ptr<proxy_impl::completion> last_mark_;  // of finish_all()
   std::size_t first_queue_ = 0;                        // to look at
+  queue* last_active_ = nullptr;                       // had the last command
   bool unread_ = false;                                // a queue may hold more than was read of it
   std::size_t under_way_ = 0;                          // calls that the engine has not completed
 
