@@ -24,8 +24,8 @@ struct proxy_options {
   int depth = 64;
   /// Where the queues lie: host memory, or the device's own.
   memory_kind queue_kind = memory_kind::pinned;
-  /// Whether all data goes through host memory at both ends, as that of a GPU's heap does over an
-  /// engine that cannot reach it. Not for the engine "local".
+  /// Whether all data goes through host memory at both ends: for a GPU's heap over an engine that
+  /// cannot reach it. Not for the engine "local".
   bool staged = false;
   /// Whether a thread of the library works for kernels; else world::progress() does.
   bool thread = true;

@@ -28,8 +28,9 @@ const std::vector<setting>& all() {
       {"CROSSWARP_QUEUE_DEPTH", "64", "commands that a queue holds, a power of two"},
       {"CROSSWARP_QUEUE_KIND", "pinned",
        "where queues lie: pinned (host memory), or device (the GPU's own)"},
-      {"CROSSWARP_STAGING", "auto",
-       "always: data goes through host memory also where the engine could reach it itself"},
+      {"CROSSWARP_STAGING", "never",
+       "always: the proxy's data goes through host memory at both ends, for heaps that the engine "
+       "cannot reach"},
       {"CROSSWARP_STATS", "0", "1: time the proxy's operations, and show a table at the end"},
       {"CROSSWARP_TRACE", "", "file for a trace of all ranks, for Perfetto and crosswarp trace"},
       {"CROSSWARP_TRACE_EVENTS", "200000",

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "crosswarp/buffer.hpp"
+#include "crosswarp/error.hpp"
 #include "crosswarp/stream.hpp"
 #include "transports/local/atomic_kernel.hpp"
 
@@ -91,7 +92,11 @@ class staged_engine final : public engine {
   }
 
   ~staged_engine() override {
-    stream_.sync();
+    try {
+      stream_.sync();
+    } catch (const error&) {
+      // The device is broken; who uses it has been told.
+    }
     inner_.reset();  // before what it may still write
   }
   staged_engine(const staged_engine&) = delete;

@@ -49,7 +49,7 @@ proxy_options proxy_options::from_environment() {
   if (const auto v = one_of("CROSSWARP_QUEUE_KIND", "pinned", "device", "")) {
     o.queue_kind = *v == "device" ? memory_kind::device : memory_kind::pinned;
   }
-  if (const auto v = one_of("CROSSWARP_STAGING", "auto", "always", "")) o.staged = *v == "always";
+  if (const auto v = one_of("CROSSWARP_STAGING", "never", "always", "")) o.staged = *v == "always";
   if (const auto v = one_of("CROSSWARP_PROGRESS", "thread", "user", "")) o.thread = *v == "thread";
   return o;
 }
@@ -274,8 +274,12 @@ void state::start_proxy() {
   auto engine = proxy_impl::make_engine(name, options.device, setup);
   const bool on_host =
       options.device.kind() == device_kind::cpu || options.heap_kind == memory_kind::pinned;
-  if ((!on_host && !engine->can().gpu_memory) || options.proxy.staged) {
+  if (options.proxy.staged) {
     engine = proxy_impl::make_staged(std::move(engine), options.device, setup);
+  } else if (!on_host && !engine->can().gpu_memory) {
+    throw error(errc::not_supported, "engine " + name,
+                "it cannot reach a GPU's memory: put the heap in host memory with "
+                "CROSSWARP_HEAP_KIND=pinned, or let CROSSWARP_STAGING=always copy through it");
   }
   if (trace) engine = trace::make_traced(std::move(engine), trace->events());
   proxy = std::make_unique<crosswarp::proxy>(options.device, o, boot->rank(), size, by_proxy,

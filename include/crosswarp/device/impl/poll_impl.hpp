@@ -65,30 +65,38 @@ CW_FN inline bool deadline::passed() noexcept {
   return now > started_ && now - started_ >= limits_.timeout_ns;
 }
 
+namespace impl {
+
+template <class Predicate>
+CW_FN inline status poll(Predicate&& ready, deadline& by) noexcept {
+  const wait_limits& limits = by.limits();
+  for (std::uint32_t spin = 1; !ready(); ++spin) {
+    if (!relax(spin) && limits.timeout_ns != 0) continue;
+    if (const fault_word fault = read_fault(limits); fault != 0) {
+      return ready() ? status::ok : fault_status(fault);
+    }
+    if (by.passed()) return ready() ? status::ok : note_timeout(limits);
+  }
+  return status::ok;
+}
+
+/// What is there at the first look was not waited for, and is not noted.
+template <class Predicate>
+CW_FN inline status poll_traced(Predicate&& ready, deadline& by) noexcept {
+  if (ready()) return status::ok;
+  const std::uint64_t began = trace_ticks();
+  const std::uint64_t place = reserve(*by.limits().trace);
+  const status s = poll(ready, by);
+  trace_wait(by.limits(), place, began, s);
+  return s;
+}
+
+}  // namespace impl
+
+// Two loops, so that the one of worlds that are not traced keeps nothing for a trace.
 template <class Predicate>
 CW_FN inline status poll_until(Predicate&& ready, deadline& by) noexcept {
-  const wait_limits& limits = by.limits();
-  std::uint64_t began = 0;
-  std::uint64_t place = 0;
-  status outcome = status::ok;
-  std::uint32_t spin = 1;
-  for (; !ready(); ++spin) {
-    if (spin == 1 && limits.trace != nullptr) {
-      began = trace_ticks();
-      place = reserve(*limits.trace);
-    }
-    if (!impl::relax(spin) && limits.timeout_ns != 0) continue;
-    if (const fault_word fault = impl::read_fault(limits); fault != 0) {
-      if (!ready()) outcome = fault_status(fault);
-      break;
-    }
-    if (by.passed()) {
-      if (!ready()) outcome = impl::note_timeout(limits);
-      break;
-    }
-  }
-  if (began != 0) impl::trace_wait(limits, place, began, outcome);
-  return outcome;
+  return by.limits().trace == nullptr ? impl::poll(ready, by) : impl::poll_traced(ready, by);
 }
 
 }  // namespace crosswarp::device

@@ -224,11 +224,13 @@ CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine,
 CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c,
                                                           publish how) noexcept {
   held_slot mine{};
-  if (limits_.trace == nullptr) return issue_at(mine, c, how);
-  trace_record r;
-  r.begin = trace_ticks();
-  const std::uint64_t place = reserve(*limits_.trace);
+  const bool traced = limits_.trace != nullptr;
+  const std::uint64_t began = traced ? trace_ticks() : 0;
+  const std::uint64_t place = traced ? reserve(*limits_.trace) : 0;
   const answer a = issue_at(mine, c, how);
+  if (!traced) return a;
+  trace_record r;
+  r.begin = began;
   r.end = trace_ticks();
   r.bytes = bytes_of(c);
   r.id = trace_id(index_, (mine.lap << shift_) + mine.slot);
