@@ -1,4 +1,5 @@
-// The same program under launchers that are not ours: mpirun (PMIx), and torchrun's variables.
+// The same program under launchers that are not ours: mpirun and srun (PMIx), and torchrun's
+// variables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,30 +71,41 @@ INSTANTIATE_TEST_SUITE_P(Who, TorchrunLoss,
                          testing::Combine(testing::Values(0, 2),
                                           testing::Values("barrier", "kernel")));
 
-// ---- mpirun
+// ---- mpirun and srun, by PMIx
 
-class Mpirun : public testing::Test {
+struct launcher {
+  const char* name;
+  const char* works;  // succeeds where there is one
+  std::vector<std::string> three_ranks;
+  const char* end_all;  // when one fails, of its own accord or asked by this variable
+};
+void PrintTo(const launcher& l, std::ostream* to) {
+  *to << l.name;
+}
+
+class Pmix : public testing::TestWithParam<launcher> {
  protected:
   void SetUp() override {
     if (CROSSWARP_HAVE_PMIX == 0) GTEST_SKIP() << "built without PMIx";
-    if (std::system("mpirun --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun here";
+    const std::string check = std::string(GetParam().works) + " > /dev/null 2>&1";
+    if (std::system(check.c_str()) != 0) GTEST_SKIP() << "no " << GetParam().name << " here";
   }
   static std::vector<std::string> command(const std::vector<std::string>& behaviour) {
-    std::vector<std::string> argv = {"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3"};
+    std::vector<std::string> argv = GetParam().three_ranks;
     for (const std::string& word : rank_program(behaviour)) argv.push_back(word);
     return argv;
   }
   const environment small = {{"CROSSWARP_HEAP", "1M"}};
 };
 
-TEST_F(Mpirun, RanksMeet) {
+TEST_P(Pmix, RanksMeet) {
   process p(command({"work"}), small);
   ASSERT_TRUE(p.wait(seconds(60))) << p.report();
   EXPECT_EQ(p.code(), 0) << p.report();
   EXPECT_THAT(p.lines(), UnorderedElementsAre("done 0 of 3", "done 1 of 3", "done 2 of 3"));
 }
 
-TEST_F(Mpirun, LostRankIsNamedToTheOthers) {
+TEST_P(Pmix, LostRankIsNamedToTheOthers) {
   for (const int who : {0, 2}) {
     process p(command({"lose", "kill", "barrier", std::to_string(who)}), small);
     ASSERT_TRUE(p.wait(seconds(60))) << p.report();
@@ -108,12 +120,25 @@ TEST_F(Mpirun, LostRankIsNamedToTheOthers) {
 }
 
 // Nothing waits for ever, not even for another launcher's exchange.
-TEST_F(Mpirun, RankThatNeverComesEndsTheWaitOfTheOthers) {
+TEST_P(Pmix, RankThatNeverComesEndsTheWaitOfTheOthers) {
   environment e = small;
   e["CROSSWARP_TIMEOUT"] = "3";
+  if (*GetParam().end_all != '\0') e[GetParam().end_all] = "1";
   process p(command({"never_come", "1"}), e);
   ASSERT_TRUE(p.wait(seconds(15))) << p.report();
   EXPECT_THAT(p.out(), HasSubstr("timeout")) << p.report();
 }
+
+INSTANTIATE_TEST_SUITE_P(By, Pmix,
+                         testing::Values(launcher{"mpirun",
+                                                  "mpirun --version",
+                                                  {"mpirun", "--allow-run-as-root",
+                                                   "--oversubscribe", "-n", "3"},
+                                                  ""},
+                                         launcher{"srun",
+                                                  "timeout 10 srun --mpi=pmix -n 1 true",
+                                                  {"srun", "--mpi=pmix", "--overcommit", "-n", "3"},
+                                                  "SLURM_KILL_BAD_EXIT"}),
+                         [](const auto& by) { return std::string(by.param.name); });
 
 }  // namespace
