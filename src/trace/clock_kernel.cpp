@@ -47,14 +47,12 @@ clock_pair read_clock(device_ref d) {
   for (std::uint64_t i = 0; i < readings; ++i) {
     const std::uint64_t before = machine_ns();
     asked.store(i + 1, device::order::relaxed);
-    std::uint64_t after = before;
     while (answered.load(device::order::acquire) <= i) {  // pairs with answer_kernel
-      after = machine_ns();
-      if (after - before > second) {
+      if (machine_ns() - before > second) {
         throw error(errc::timeout, "trace", "the GPU's clock was not read within a second");
       }
     }
-    after = machine_ns();
+    const std::uint64_t after = machine_ns();
     if (after - before >= width) continue;
     width = after - before;
     best = {w.shown[i], before + width / 2};
