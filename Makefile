@@ -23,7 +23,7 @@ help:
 tour:
 	@scripts/setup tour
 	@cmake --preset release
-	@cmake --build --preset release --parallel $(CROSSWARP_JOBS) --target crosswarp_command 01_kernel 02_ring
+	@cmake --build --preset release --parallel $(CROSSWARP_JOBS) --target crosswarp_command 01_kernel 02_ring 04_greet
 	@build/release/bin/crosswarp tour --report build/tour.html $(TOUR_ARGS)
 
 test:

@@ -34,9 +34,9 @@ struct pass_right {
 void rank_main(cw::world& w) {
   const cw::device_ref device = w.options().device;
   const int right = (w.rank() + 1) % w.size();
-  if (w.path_to(right) == "none") {
-    throw cw::error(cw::errc::not_supported, "ring", "on another machine, and no path leads there",
-                    right);
+  if (!w.is_mapped(right)) {
+    throw cw::error(cw::errc::not_supported, "ring",
+                    "stores do not reach it: it is on another machine (see 04_greet)", right);
   }
   cw::symmetric_buffer<mailbox> boxes(w, 1);
   cw::buffer<int> received(device, 1);

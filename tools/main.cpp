@@ -52,7 +52,7 @@ void add_trace(CLI::App& app, tool::trace_options& o) {
       "trace", "Show what a trace of CROSSWARP_TRACE says: costs, waits, longest calls");
   trace->add_option("files", o.files, "The file, or the parts that the ranks of a broken job left")
       ->required();
-  trace->add_option("--top", o.top, "Lines of each table")->check(CLI::PositiveNumber);
+  trace->add_option("--top", o.top, "Lines of each table")->check(CLI::Range(1, 1'000'000));
 }
 
 void add_bench(CLI::App& app, tool::bench_options& o) {

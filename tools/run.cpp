@@ -173,6 +173,14 @@ class launcher {
     if (!options_.heap.empty()) set("CROSSWARP_HEAP", options_.heap);
     if (options_.stats) set("CROSSWARP_STATS", "1");
     if (!options_.trace.empty()) set("CROSSWARP_TRACE", options_.trace);
+    // A program that lies elsewhere has this command's engines.
+    std::error_code none;
+    const auto engines =
+        std::filesystem::read_symlink("/proc/self/exe", none).parent_path().parent_path() / "lib" /
+        "crosswarp";
+    if (std::filesystem::is_directory(engines, none)) {
+      setenv("CROSSWARP_ENGINE_PATH", engines.c_str(), 0);
+    }
     // Ranks that share a GPU wait for each other: nothing may be loaded or queued behind a kernel
     // that spins, and under MPS each gets its share of the multiprocessors.
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -46,7 +47,16 @@ call read_call(const json& e) {
 
 void read_into(trace_file& all, const std::string& path) {
   std::ifstream in(path);
-  if (!in) throw error::from_errno(errno, "trace", path);
+  if (!in) {
+    const int why = errno;
+    const std::size_t dot = path.rfind(".json");
+    const std::string part = path.substr(0, dot) + ".rank0.json";
+    if (dot != std::string::npos && std::ifstream(part)) {
+      throw error(errc::invalid_argument, "trace",
+                  path + " is not there: its job broke, and left " + part + " and others like it");
+    }
+    throw error::from_errno(why, "trace", path);
+  }
   try {
     const json trace = json::parse(in);
     for (const json& e : trace.at("traceEvents")) {
@@ -75,7 +85,8 @@ struct sum {
   }
   /// Of sorted times.
   [[nodiscard]] double quantile(double q) const {
-    return us[static_cast<std::size_t>(q * static_cast<double>(us.size() - 1))];
+    const double rank = std::ceil(q * static_cast<double>(us.size()));
+    return us[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
   }
 };
 

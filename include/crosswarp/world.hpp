@@ -117,6 +117,8 @@ class world {
 
   /// How a rank's heap is reached, for people: "same process", "memfd", "proxy (ucx)", ...
   [[nodiscard]] std::string path_to(int rank) const;
+  /// Whether kernels reach it by loads and stores; else by commands to the proxy, if at all.
+  [[nodiscard]] bool is_mapped(int rank) const;
 
   [[nodiscard]] world_impl::state& state() const noexcept { return *state_; }
 

@@ -17,16 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where modules may lie: where the user says, beside what was built, where it was installed, and
-/// beside the program.
+/// Where modules may lie: where the user or the launcher says, beside the program (as they are in a
+/// prefix, wherever that is), beside what was built, and where it was to be installed.
 std::vector<fs::path> folders() {
   std::vector<fs::path> all;
   if (const auto v = options::read("CROSSWARP_ENGINE_PATH")) all.emplace_back(*v);
-  all.emplace_back(CROSSWARP_ENGINE_BUILD_DIR);
-  all.emplace_back(CROSSWARP_ENGINE_INSTALL_DIR);
   std::error_code none;
   const fs::path program = fs::read_symlink("/proc/self/exe", none);
-  if (!none) all.push_back(program.parent_path() / ".." / "lib" / "crosswarp");
+  if (!none) all.push_back(program.parent_path().parent_path() / "lib" / "crosswarp");
+  all.emplace_back(CROSSWARP_ENGINE_BUILD_DIR);
+  all.emplace_back(CROSSWARP_ENGINE_INSTALL_DIR);
   return all;
 }
 

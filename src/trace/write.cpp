@@ -188,14 +188,13 @@ void write_json(const std::string& path, const std::vector<rank_events>& ranks) 
   out.close();
 }
 
-void check_writable(const std::string& path) {
-  // Nothing of a trace that may be there is lost before the new one is written.
-  struct stat before {};
-  const bool was_there = stat(path.c_str(), &before) == 0;
+void make_way(const std::string& path) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (fd < 0) throw error::from_errno(errno, "CROSSWARP_TRACE", path);
+  struct stat s {};
+  const bool is_file = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
   close(fd);
-  if (!was_there) unlink(path.c_str());
+  if (is_file) unlink(path.c_str());
 }
 
 std::string with_part(const std::string& path, const std::string& part) {

@@ -635,6 +635,11 @@ std::string world::path_to(int rank) const {
                                                                           : state_->heap->how;
 }
 
+bool world::is_mapped(int rank) const {
+  const auto i = static_cast<std::size_t>(rank);
+  return rank == this->rank() || (!state_->by_proxy.at(i) && state_->heap->base.at(i) != nullptr);
+}
+
 // ---- registration
 
 struct registration::state {

@@ -114,7 +114,7 @@ std::unique_ptr<world_trace> world_trace::begin(device_ref d, const bootstrap& b
       path = trace::with_part(*path, std::to_string(nth));
     }
   }
-  if (boot.rank() == 0) trace::check_writable(*path);
+  if (boot.rank() == 0) trace::make_way(*path);
   return std::make_unique<world_trace>(d, *path, static_cast<std::uint64_t>(capacity));
 }
 
@@ -148,6 +148,7 @@ void world_trace::finish_alone(int rank, crosswarp::proxy* p) noexcept {
   try {
     const std::string path = trace::with_part(path_, "rank" + std::to_string(rank));
     write_or_log(path, rank, {{rank, device_.name() + " on " + host_name(), take(p)}});
+    log::warn(rank, "the world is broken: its trace is in parts, this rank's in ", path);
   } catch (const std::exception& e) {
     log::error(rank, "trace: ", e.what());
   }

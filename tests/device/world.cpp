@@ -214,4 +214,28 @@ TEST(WorldFailure, BadRankCountsAndHeapsAreRefused) {
   EXPECT_THROW(cw::run_local(2, o, nothing), cw::error);
 }
 
+struct ask_nobody {
+  CW_FN void operator()(const context& ctx, cw::device::world w, cw::status* out) const {
+    auto q = w.proxy.queue(ctx.block_index());
+    out[0] = q.put_value(ctx.thread(), 0, {}, 1, 8);
+    out[1] = q.quiet(ctx.thread());
+  }
+};
+
+TEST(WorldFailure, CommandsWithoutAProxyAreUnreachable) {
+  auto o = test_options();
+  o.proxy.path = cw::path_choice::mapped;
+  on_ranks(
+      2,
+      [](cw::world& w) {
+        EXPECT_FALSE(w.has_proxy());
+        EXPECT_TRUE(w.is_mapped(w.rank()));
+        cw::buffer<cw::status> out(w.options().device, 2);
+        cw::launch(w, {}, ask_nobody{}, w.device(), out.data());
+        w.stream().sync();
+        for (const cw::status s : out.read()) EXPECT_EQ(s, cw::status::unreachable);
+      },
+      o);
+}
+
 }  // namespace

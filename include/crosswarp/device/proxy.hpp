@@ -167,6 +167,8 @@ class proxy_queue {
   //          timeout: the host may still touch source and target, until a quiet() returned ok.
 
   /// Copies to rank `pe`. On return the source may be reused; visible remotely after quiet().
+  /// Up to 16 bytes travel in the command: then nothing is waited for, and quiet() reports
+  /// failures.
   template <group G>
   [[nodiscard]] CW_FN status put(const G& g, int pe, remote_address to, const void* from,
                                  std::size_t bytes) noexcept;
@@ -293,9 +295,10 @@ class proxy {
   CW_FN proxy(const proxy_memory& m, const wait_limits& limits) noexcept
       : memory_(m), limits_(limits) {}
   [[nodiscard]] CW_FN int queues() const noexcept { return static_cast<int>(memory_.queues); }
-  /// Blocks take the queue of their index; beyond the number of queues they share.
-  /// The world must have a proxy: see world::has_proxy().
+  /// Blocks take the queue of their index; beyond the number of queues they share. In a world that
+  /// has no proxy (see crosswarp::world::has_proxy()) its operations return unreachable.
   [[nodiscard]] CW_FN proxy_queue queue(int index) const noexcept {
+    if (memory_.queues == 0) return {};
     return {memory_, static_cast<std::uint32_t>(index) % memory_.queues, limits_};
   }
 

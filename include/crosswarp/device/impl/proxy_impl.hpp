@@ -223,6 +223,7 @@ CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine,
 
 CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c,
                                                           publish how) noexcept {
+  if (entries_ == nullptr) return {status::unreachable, 0};
   held_slot mine{};
   const bool traced = limits_.trace != nullptr;
   const std::uint64_t began = traced ? trace_ticks() : 0;
