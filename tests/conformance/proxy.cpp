@@ -193,8 +193,10 @@ struct ping_with_signal {
         if (data.local()[i] != round * 1000 + static_cast<unsigned>(i)) s = cw::status::invalid;
       }
       s = dev::agree(g, s);
-      // The left neighbour may write the next round when this rank has read this one.
+      // The left neighbour may write the next round when this rank has read this one; a put alone
+      // orders nothing but its source.
       const int left = (w.rank + w.size - 1) % w.size;
+      if (s == cw::status::ok) s = q.fence(g);
       if (s == cw::status::ok) {
         s = q.put_value(g, left, flag.remote(1), round, 8);
       }

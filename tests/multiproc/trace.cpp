@@ -19,7 +19,7 @@ constexpr auto limit = seconds(60);
 class folder {
  public:
   folder() {
-    std::string name = std::filesystem::temp_directory_path() / "crosswarp-trace-XXXXXX";
+    std::string name = std::filesystem::temp_directory_path() / "test-of-trace-XXXXXX";
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
     path_ = name;
   }

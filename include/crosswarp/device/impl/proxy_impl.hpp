@@ -180,7 +180,8 @@ CW_FN inline void proxy_queue::write(const proxy_command& c, const held_slot& mi
   parts[offsetof(proxy_command, waited_ns) / 4] = mine.waited_ns;
   const auto tag = static_cast<std::uint32_t>(mine.lap + 1);
   std::uint64_t* const words = entries_[mine.slot].words;
-  if (how == publish::ordered) {
+  // A CPU orders its stores for nothing; and what came before the command comes before its effect.
+  if (how == publish::ordered || CW_ON_GPU == 0) {
     // Before the other words: then the fence has nothing of this command to wait for.
     // pairs with read_command()
     system_atomic<std::uint64_t>(words[0]).store(impl::tagged(parts[0], tag), order::release);
