@@ -76,6 +76,9 @@ class file {
   void print(const char* format, Parts... parts) {
     if (std::fprintf(out_.get(), format, parts...) < 0) fail();
   }
+  void text(const char* what) {
+    if (std::fputs(what, out_.get()) < 0) fail();
+  }
   void close() {
     // What was buffered may be what finds the disk full.
     if (std::fflush(out_.get()) != 0) fail();
@@ -157,7 +160,7 @@ class writer {
     if (r.pe >= 0) out_.print(R"(,"pe":%d)", r.pe);
     if (r.bytes > 0) out_.print(R"(,"bytes":%llu)", static_cast<unsigned long long>(r.bytes));
     if (r.waited_ns > 0) out_.print(R"(,"slot_wait_us":%.3f)", r.waited_ns * 1e-3);
-    out_.print("}}");
+    out_.text("}}");
     if (r.id == 0) return;
     // An arrow from the kernel's call to the host's work for it.
     const bool from = r.kind == trace_kind::command;
@@ -181,10 +184,10 @@ void write_json(const std::string& path, const std::vector<rank_events>& ranks) 
   file out(path);
   out.print(R"({"displayTimeUnit":"ns","otherData":{"crosswarp":"%s","ranks":%zu,"dropped":%llu},)",
             CROSSWARP_VERSION, ranks.size(), static_cast<unsigned long long>(dropped));
-  out.print("\n\"traceEvents\":[");
+  out.text("\n\"traceEvents\":[");
   writer w(out);
   for (const rank_events& rank : ranks) w.write(rank);
-  out.print("\n]}\n");
+  out.text("\n]}\n");
   out.close();
 }
 

@@ -62,9 +62,12 @@ void note_launch(int device);
 
 #if defined(__CUDACC__)
 
+// The parameters are grid constants: kernels take references to them, and ptxas of CUDA 13.0 was seen
+// to read through the address of an ordinary one as if it lay in local memory.
 template <class Kernel, class... Args>
-__global__ void entry(device::grid_words* grid, device::wait_limits limits, Kernel kernel,
-                      Args... args) {
+__global__ void entry(device::grid_words* grid, const __grid_constant__ device::wait_limits limits,
+                      const __grid_constant__ Kernel kernel,
+                      const __grid_constant__ Args... args) {
   const device::kernel_context ctx({.block_index = static_cast<int>(blockIdx.x),
                                     .block_count = static_cast<int>(gridDim.x),
                                     .grid = grid,
