@@ -216,12 +216,13 @@ class registration {
   [[nodiscard]] device::symmetric<T> device() const noexcept {
     return {peers(), rank(), 0, bytes() / sizeof(T), region()};
   }
+  /// What device() is made of: everybody's memory, by rank, in a table that lies with the device.
+  [[nodiscard]] const device::peer* peers() const noexcept;
+  [[nodiscard]] std::uint16_t region() const noexcept;
 
  private:
-  [[nodiscard]] const device::peer* peers() const noexcept;
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;
-  [[nodiscard]] std::uint16_t region() const noexcept;
   struct state;
   std::unique_ptr<state> state_;
 };

@@ -2,7 +2,9 @@
 //
 // This is the seam on which everything above stands: the same line becomes `ld.acquire.sys` on a
 // GPU and a std::atomic_ref load on the CPU, so ThreadSanitizer checks the order token that nvcc
-// compiles. There are no standalone fences: order sits on the operation that needs it.
+// compiles. Order sits on the operation that needs it. The one fence there is serves interfaces
+// that have a fence of their own (SHMEM), and goes with operations of order `fenced`: then a GPU
+// pays for order once, and on a CPU, where it costs nothing, it still sits on the operations.
 #pragma once
 
 #include <concepts>
@@ -26,18 +28,26 @@ enum relaxed_t { relaxed };
 enum acquire_t { acquire };
 enum release_t { release };
 enum acq_rel_t { acq_rel };
+/// Ordered by the calling thread's fence() before it (a store) or after it (a load).
+enum fenced_t { fenced };
 }  // namespace order
 
 template <class O>
-concept load_order = std::same_as<O, order::relaxed_t> || std::same_as<O, order::acquire_t>;
+concept load_order = std::same_as<O, order::relaxed_t> || std::same_as<O, order::acquire_t> ||
+    std::same_as<O, order::fenced_t>;
 template <class O>
-concept store_order = std::same_as<O, order::relaxed_t> || std::same_as<O, order::release_t>;
+concept store_order = std::same_as<O, order::relaxed_t> || std::same_as<O, order::release_t> ||
+    std::same_as<O, order::fenced_t>;
 template <class O>
 concept update_order = load_order<O> || store_order<O> || std::same_as<O, order::acq_rel_t>;
 
-/// Values that every device can access as one indivisible word.
+/// Values that every device can load and store as one indivisible word, and those that it can
+/// update.
 template <class T>
-concept atomic_word = std::is_trivially_copyable_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8);
+concept atomic_word = std::is_trivially_copyable_v<T> &&
+    (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8);
+template <class T>
+concept updatable_word = atomic_word<T> && sizeof(T) >= 4;
 
 /// A view of an ordinary object through which it is accessed atomically at scope `S`.
 /// While any thread uses an atomic_ref to an object, all threads must; and all that are within
@@ -54,22 +64,25 @@ class atomic_ref {
 
   /// Each returns the value before the update.
   template <update_order O>
-  CW_FN T exchange(T value, O o) const noexcept;
-  template <update_order O>
-  CW_FN T fetch_add(T value, O o) const noexcept;
-  template <update_order O>
-  requires std::integral<T> CW_FN T fetch_and(T value, O o)
+  requires updatable_word<T> CW_FN T exchange(T value, O o)
   const noexcept;
   template <update_order O>
-  requires std::integral<T> CW_FN T fetch_or(T value, O o)
+  requires updatable_word<T> CW_FN T fetch_add(T value, O o)
   const noexcept;
   template <update_order O>
-  requires std::integral<T> CW_FN T fetch_xor(T value, O o)
+  requires updatable_word<T> && std::integral<T> CW_FN T fetch_and(T value, O o)
+  const noexcept;
+  template <update_order O>
+  requires updatable_word<T> && std::integral<T> CW_FN T fetch_or(T value, O o)
+  const noexcept;
+  template <update_order O>
+  requires updatable_word<T> && std::integral<T> CW_FN T fetch_xor(T value, O o)
   const noexcept;
 
   /// Replaces `expected` by `desired`; on failure stores what it saw into `expected`.
   template <update_order O>
-  CW_FN bool compare_exchange(T& expected, T desired, O o) const noexcept;
+  requires updatable_word<T> CW_FN bool compare_exchange(T& expected, T desired,
+                                                         O o) const noexcept;
 
  private:
   T* object_;
@@ -81,6 +94,14 @@ template <class T>
 using device_atomic = atomic_ref<T, scope::device>;
 template <class T>
 using block_atomic = atomic_ref<T, scope::block>;
+
+/// Orders all that the calling thread did before ahead of what it does after, as seen by those
+/// within `S` who read the latter with acquire or before a fence of their own.
+template <scope S>
+CW_FN inline void fence() noexcept;
+/// The same, and what the thread wrote before is visible within `S` before it reads anything after.
+template <scope S>
+CW_FN inline void full_fence() noexcept;
 
 }  // namespace crosswarp::device
 

@@ -43,7 +43,41 @@ CW_FN constexpr native_order native(order::acq_rel_t) {
   return native_order::acq_rel;
 }
 
+// A GPU's fenced operations rely on the fence; a CPU's order by themselves.
+#if CW_ON_GPU
+CW_FN constexpr native_order native_load(order::fenced_t) {
+  return native_order::relaxed;
+}
+CW_FN constexpr native_order native_store(order::fenced_t) {
+  return native_order::relaxed;
+}
+CW_FN constexpr native_order native(order::fenced_t) {
+  return native_order::relaxed;
+}
+#else
+CW_FN constexpr native_order native_load(order::fenced_t) {
+  return native_order::acquire;
+}
+CW_FN constexpr native_order native_store(order::fenced_t) {
+  return native_order::release;
+}
+CW_FN constexpr native_order native(order::fenced_t) {
+  return native_order::acq_rel;
+}
+#endif
+template <load_order O>
+CW_FN constexpr native_order native_load(O o) {
+  return native(o);
+}
+template <store_order O>
+CW_FN constexpr native_order native_store(O o) {
+  return native(o);
+}
+
 // The order of a compare-exchange that fails: its load part.
+CW_FN constexpr native_order native_failure(order::fenced_t o) {
+  return native_load(o);
+}
 CW_FN constexpr native_order native_failure(order::relaxed_t) {
   return native(order::relaxed);
 }
@@ -74,57 +108,83 @@ template <atomic_word T, scope S>
 template <load_order O>
 CW_FN inline T atomic_ref<T, S>::load(O o) const noexcept {
   impl::observe<S>(object_, impl::access::load);
-  return impl::native_ref<T, S>(*object_).load(impl::native(o));
+  return impl::native_ref<T, S>(*object_).load(impl::native_load(o));
 }
 
 template <atomic_word T, scope S>
 template <store_order O>
 CW_FN inline void atomic_ref<T, S>::store(T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::store);
-  impl::native_ref<T, S>(*object_).store(value, impl::native(o));
+  impl::native_ref<T, S>(*object_).store(value, impl::native_store(o));
 }
 
 template <atomic_word T, scope S>
 template <update_order O>
-CW_FN inline T atomic_ref<T, S>::exchange(T value, O o) const noexcept {
+requires updatable_word<T> CW_FN inline T atomic_ref<T, S>::exchange(T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).exchange(value, impl::native(o));
 }
 
 template <atomic_word T, scope S>
 template <update_order O>
-CW_FN inline T atomic_ref<T, S>::fetch_add(T value, O o) const noexcept {
+requires updatable_word<T> CW_FN inline T atomic_ref<T, S>::fetch_add(T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).fetch_add(value, impl::native(o));
 }
 
 template <atomic_word T, scope S>
 template <update_order O>
-requires std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_and(T value, O o) const noexcept {
+requires updatable_word<T> && std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_and(
+    T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).fetch_and(value, impl::native(o));
 }
 
 template <atomic_word T, scope S>
 template <update_order O>
-requires std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_or(T value, O o) const noexcept {
+requires updatable_word<T> && std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_or(
+    T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).fetch_or(value, impl::native(o));
 }
 
 template <atomic_word T, scope S>
 template <update_order O>
-requires std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_xor(T value, O o) const noexcept {
+requires updatable_word<T> && std::integral<T> CW_FN inline T atomic_ref<T, S>::fetch_xor(
+    T value, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).fetch_xor(value, impl::native(o));
 }
 
 template <atomic_word T, scope S>
 template <update_order O>
-CW_FN inline bool atomic_ref<T, S>::compare_exchange(T& expected, T desired, O o) const noexcept {
+requires updatable_word<T> CW_FN inline bool atomic_ref<T, S>::compare_exchange(
+    T& expected, T desired, O o) const noexcept {
   impl::observe<S>(object_, impl::access::update);
   return impl::native_ref<T, S>(*object_).compare_exchange_strong(
       expected, desired, impl::native(o), impl::native_failure(o));
+}
+
+template <scope S>
+CW_FN inline void fence() noexcept {
+#if CW_ON_GPU
+  cuda::atomic_thread_fence(cuda::std::memory_order_acq_rel, impl::native_scope<S>);
+#elif !defined(__SANITIZE_THREAD__)
+  // For plain copies that follow; ThreadSanitizer knows no fences, and those are races to it.
+  std::atomic_thread_fence(std::memory_order_acq_rel);
+#endif
+}
+
+template <scope S>
+CW_FN inline void full_fence() noexcept {
+#if CW_ON_GPU
+  cuda::atomic_thread_fence(cuda::std::memory_order_seq_cst, impl::native_scope<S>);
+#elif !defined(__SANITIZE_THREAD__)
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#else
+  std::atomic<int> word{0};
+  word.exchange(1, std::memory_order_seq_cst);  // as strong on the machines that run it
+#endif
 }
 
 }  // namespace crosswarp::device
