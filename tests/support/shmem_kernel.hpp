@@ -1,8 +1,8 @@
 // Kernels that test shmem: the body is written once and called by a thread, a warp or a block.
 #pragma once
 
+#include "crosswarp/launch.hpp"
 #include "crosswarp/shmem.hpp"
-#include "crosswarp/world_launch.hpp"
 #include "worlds.hpp"
 
 namespace shmem_test {
@@ -30,7 +30,7 @@ struct bench {
   report* out;
 
   /// Notes a failure; true when all is well, for all threads of the group.
-  CW_FN bool ok(cw::status s, int line) const {
+  CW_COLD CW_FN bool ok(cw::status s, int line) const {
     const cw::status all = dev::agree(g, s);
     if (all != cw::status::ok && g.rank() == 0 && out->what == cw::status::ok) {
       *out = {all, line};
@@ -67,11 +67,12 @@ struct kernel {
   }
 };
 
-/// Runs a body on all PEs of a team as `who`, and expects that all was well.
+/// Runs a body on all PEs of a team as `who`, and expects that all was well. On each PE's stream,
+/// not as one grid of all: nvcc makes one kernel of it, and not three.
 template <class Body, class... Args>
 void expect_ok(cw::world& w, const dev::shmem& sh, caller who, Args... args) {
   cw::buffer<report> out(w.options().device, 1);
-  cw::launch(w, {.threads = 40}, kernel<Body>{}, sh, who, out.data(), args...);
+  cw::launch(w.stream(), {.threads = 40}, kernel<Body>{}, sh, who, out.data(), args...);
   w.stream().sync();
   const report r = out.read().front();
   EXPECT_EQ(r.what, cw::status::ok)

@@ -9,6 +9,13 @@
 #define CW_FN
 #endif
 
+/// For what is called seldom or takes long: once in a program instead of at each call.
+#if defined(__CUDACC__)
+#define CW_COLD __noinline__
+#else
+#define CW_COLD __attribute__((noinline))
+#endif
+
 /// 1 while the compiler generates GPU code, 0 while it generates host code.
 #if defined(__CUDA_ARCH__)
 #define CW_ON_GPU 1

@@ -342,7 +342,6 @@ class shmem {
   [[nodiscard]] CW_FN place find(const void* object, std::size_t bytes, int pe) const noexcept;
   [[nodiscard]] CW_FN const shmem_segment* segment_of(const void* object,
                                                       std::size_t bytes) const noexcept;
-  [[nodiscard]] CW_FN proxy_queue queue() const noexcept { return p_.proxy.queue(p_.queue); }
 
   template <group G>
   CW_FN status put_bytes(const G& g, void* dest, const void* source, std::size_t bytes, int pe,

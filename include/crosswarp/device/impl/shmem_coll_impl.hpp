@@ -44,10 +44,7 @@ CW_FN inline status shmem::tell(int pe, std::uint16_t mark) const noexcept {
     signal(*reinterpret_cast<std::uint64_t*>(to.mapped)).set(word);  // pairs with hear()
     return status::ok;
   }
-  auto q = queue();
-  const thread_group me;
-  if (const status s = q.fence(me); s != status::ok) return s;
-  return q.put_value(me, to.rank, to.remote, word, sizeof(word));
+  return impl::proxied_tell(p_.proxy, p_.queue, to.rank, to.remote, word);
 }
 
 CW_FN inline status shmem::hear(int pe, std::uint16_t mark) const noexcept {

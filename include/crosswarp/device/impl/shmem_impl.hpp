@@ -81,6 +81,92 @@ CW_FN inline T* shmem::ptr(const T* object, int pe) const noexcept {
   return reinterpret_cast<T*>(find(object, 1, pe).mapped);
 }
 
+// ---- by the proxy: all arguments by value, so that nothing else of the caller's must be in memory
+
+namespace impl {
+
+template <group G>
+CW_COLD CW_FN inline status proxied_put(proxy by, int queue, G g, int rank, remote_address to,
+                                        const void* source, std::size_t bytes,
+                                        bool blocking) noexcept {
+  auto q = by.queue(queue);
+  return blocking ? q.put(g, rank, to, source, bytes) : q.put_nbi(g, rank, to, source, bytes);
+}
+template <group G>
+CW_COLD CW_FN inline status proxied_get(proxy by, int queue, G g, int rank, remote_address from,
+                                        void* dest, std::size_t bytes, bool blocking) noexcept {
+  auto q = by.queue(queue);
+  return blocking ? q.get(g, rank, from, dest, bytes) : q.get_nbi(g, rank, from, dest, bytes);
+}
+template <group G>
+CW_COLD CW_FN inline status proxied_put_signal(proxy by, int queue, G g, int rank,
+                                               remote_address to, const void* source,
+                                               std::size_t bytes, remote_address signal,
+                                               std::uint64_t value, signal_op how,
+                                               bool blocking) noexcept {
+  auto q = by.queue(queue);
+  return blocking ? q.put_signal(g, rank, to, source, bytes, signal, value, how)
+                  : q.put_signal_nbi(g, rank, to, source, bytes, signal, value, how);
+}
+template <group G>
+CW_COLD CW_FN inline status proxied_put_strided(proxy by, int queue, G g, int rank,
+                                                remote_address to, const void* source,
+                                                proxy_queue::strides s) noexcept {
+  return by.queue(queue).put_strided(g, rank, to, source, s);
+}
+template <group G>
+CW_COLD CW_FN inline status proxied_get_strided(proxy by, int queue, G g, int rank,
+                                                remote_address from, void* dest,
+                                                proxy_queue::strides s) noexcept {
+  return by.queue(queue).get_strided(g, rank, from, dest, s);
+}
+/// An atomic operation; `operand` and `comparand` are the words' bits.
+struct proxied_update {
+  amo op;
+  int width;
+  std::uint64_t operand;
+  std::uint64_t comparand;
+};
+template <group G>
+CW_COLD CW_FN inline status proxied_atomic(proxy by, int queue, G g, int rank, remote_address at,
+                                           proxied_update u) noexcept {
+  return by.queue(queue).atomic_nbi(g, u.op, u.width, rank, at, u.operand, u.comparand);
+}
+struct fetched {
+  status s;
+  std::uint64_t bits;
+};
+template <group G>
+CW_COLD CW_FN inline fetched proxied_fetch(proxy by, int queue, G g, int rank, remote_address at,
+                                           proxied_update u) noexcept {
+  fetched f{status::ok, 0};
+  f.s = by.queue(queue).atomic(g, u.op, u.width, rank, at, u.operand, u.comparand, f.bits);
+  return f;
+}
+template <group G>
+CW_COLD CW_FN inline status proxied_fetch_nbi(proxy by, int queue, G g, int rank, remote_address at,
+                                              proxied_update u, void* old) noexcept {
+  return by.queue(queue).atomic_fetch_nbi(g, u.op, u.width, rank, at, u.operand, u.comparand, old);
+}
+template <group G>
+CW_COLD CW_FN inline status proxied_fence(proxy by, int queue, G g) noexcept {
+  return by.queue(queue).fence(g);
+}
+template <group G>
+CW_COLD CW_FN inline status proxied_quiet(proxy by, int queue, G g) noexcept {
+  return by.queue(queue).quiet(g);
+}
+/// A signal after all that was put before.
+CW_COLD CW_FN inline status proxied_tell(proxy by, int queue, int rank, remote_address at,
+                                         std::uint64_t word) noexcept {
+  auto q = by.queue(queue);
+  const thread_group me;
+  if (const status s = q.fence(me); s != status::ok) return s;
+  return q.put_value(me, rank, at, word, sizeof(word));
+}
+
+}  // namespace impl
+
 // ---- put and get
 
 namespace impl {
@@ -158,9 +244,7 @@ CW_FN inline status shmem::put_bytes(const G& g, void* dest, const void* source,
     if (blocking) g.sync();
     return status::ok;
   }
-  auto q = queue();
-  return blocking ? q.put(g, to.rank, to.remote, source, bytes)
-                  : q.put_nbi(g, to.rank, to.remote, source, bytes);
+  return impl::proxied_put(p_.proxy, p_.queue, g, to.rank, to.remote, source, bytes, blocking);
 }
 
 template <group G>
@@ -174,9 +258,7 @@ CW_FN inline status shmem::get_bytes(const G& g, void* dest, const void* source,
     if (blocking) g.sync();
     return status::ok;
   }
-  auto q = queue();
-  return blocking ? q.get(g, from.rank, from.remote, dest, bytes)
-                  : q.get_nbi(g, from.rank, from.remote, dest, bytes);
+  return impl::proxied_get(p_.proxy, p_.queue, g, from.rank, from.remote, dest, bytes, blocking);
 }
 
 template <group G, shmem_value T>
@@ -212,7 +294,7 @@ CW_FN inline status shmem::p(const G& g, T* dest, T value, int pe) const noexcep
   }
   // Up to 16 bytes travel in the command.
   static_assert(sizeof(T) <= 16);
-  return queue().put(g, to.rank, to.remote, &value, sizeof(T));
+  return impl::proxied_put(p_.proxy, p_.queue, g, to.rank, to.remote, &value, sizeof(T), true);
 }
 
 template <group G, shmem_value T>
@@ -226,7 +308,8 @@ CW_FN inline status shmem::g(const G& g, T& value, const T* source, int pe) cons
     if (from.mapped != nullptr) {
       impl::get_mapped(thread_group{}, &seen, from.mapped, sizeof(T));
     } else {
-      s = queue().get(thread_group{}, from.rank, from.remote, &seen, sizeof(T));
+      s = impl::proxied_get(p_.proxy, p_.queue, thread_group{}, from.rank, from.remote, &seen,
+                            sizeof(T), true);
     }
   }
   value = g.broadcast(seen);
@@ -283,8 +366,8 @@ CW_FN inline status shmem::iput(const G& g, T* dest, const T* source, const stri
   const auto size = static_cast<std::ptrdiff_t>(sizeof(T));
   const remote_address first{low.remote.offset - static_cast<std::uint64_t>(e.first),
                              low.remote.region};
-  return queue().put_strided(g, low.rank, first, source,
-                             {s.block * sizeof(T), blocks, s.dest * size, s.source * size});
+  return impl::proxied_put_strided(p_.proxy, p_.queue, g, low.rank, first, source,
+                                   {s.block * sizeof(T), blocks, s.dest * size, s.source * size});
 }
 
 template <group G, shmem_value T>
@@ -304,8 +387,8 @@ CW_FN inline status shmem::iget(const G& g, T* dest, const T* source, const stri
   const auto size = static_cast<std::ptrdiff_t>(sizeof(T));
   const remote_address first{low.remote.offset - static_cast<std::uint64_t>(e.first),
                              low.remote.region};
-  return queue().get_strided(g, low.rank, first, dest,
-                             {s.block * sizeof(T), blocks, s.source * size, s.dest * size});
+  return impl::proxied_get_strided(p_.proxy, p_.queue, g, low.rank, first, dest,
+                                   {s.block * sizeof(T), blocks, s.source * size, s.dest * size});
 }
 
 // ---- signals
@@ -329,9 +412,8 @@ CW_FN inline status shmem::put_signal_bytes(const G& g, void* dest, const void* 
     }
     return status::ok;
   }
-  auto q = queue();
-  return blocking ? q.put_signal(g, to.rank, to.remote, source, bytes, flag.remote, value, how)
-                  : q.put_signal_nbi(g, to.rank, to.remote, source, bytes, flag.remote, value, how);
+  return impl::proxied_put_signal(p_.proxy, p_.queue, g, to.rank, to.remote, source, bytes,
+                                  flag.remote, value, how, blocking);
 }
 
 template <group G, shmem_value T>
@@ -457,7 +539,8 @@ CW_FN inline status shmem::atomic(const G& g, amo op, T* dest, T value, int pe) 
   const place at = find(dest, sizeof(T), pe);
   if (at.rank < 0 || !impl::knows<T>(op)) return status::invalid;
   if (at.mapped == nullptr) {
-    return queue().atomic_nbi(g, op, sizeof(T), at.rank, at.remote, impl::bits_of(value));
+    return impl::proxied_atomic(p_.proxy, p_.queue, g, at.rank, at.remote,
+                                {op, sizeof(T), impl::bits_of(value), 0});
   }
   g.sync();
   if (g.rank() == 0) impl::update_mapped(at.mapped, op, value, T{});
@@ -470,11 +553,11 @@ CW_FN inline status shmem::atomic_fetch(const G& g, amo op, T* dest, T value, T 
   const place at = find(dest, sizeof(T), pe);
   if (at.rank < 0 || !impl::knows<T>(op)) return status::invalid;
   if (at.mapped == nullptr) {
-    std::uint64_t bits = 0;
-    const status s = queue().atomic(g, op, sizeof(T), at.rank, at.remote, impl::bits_of(value),
-                                    impl::bits_of(comparand), bits);
-    old = impl::value_of<T>(bits);
-    return s;
+    const impl::fetched f =
+        impl::proxied_fetch(p_.proxy, p_.queue, g, at.rank, at.remote,
+                            {op, sizeof(T), impl::bits_of(value), impl::bits_of(comparand)});
+    old = impl::value_of<T>(f.bits);
+    return f.s;
   }
   g.sync();
   old = g.broadcast(g.rank() == 0 ? impl::update_mapped(at.mapped, op, value, comparand) : T{});
@@ -487,8 +570,9 @@ CW_FN inline status shmem::atomic_fetch_nbi(const G& g, amo op, T* old, T* dest,
   const place at = find(dest, sizeof(T), pe);
   if (at.rank < 0 || !impl::knows<T>(op)) return status::invalid;
   if (at.mapped == nullptr) {
-    return queue().atomic_fetch_nbi(g, op, sizeof(T), at.rank, at.remote, impl::bits_of(value),
-                                    impl::bits_of(comparand), old);
+    return impl::proxied_fetch_nbi(p_.proxy, p_.queue, g, at.rank, at.remote,
+                                   {op, sizeof(T), impl::bits_of(value), impl::bits_of(comparand)},
+                                   old);
   }
   g.sync();
   if (g.rank() == 0) *old = impl::update_mapped(at.mapped, op, value, comparand);
@@ -619,7 +703,7 @@ template <group G>
 CW_FN inline status shmem::fence(const G& g) const noexcept {
   g.sync();
   if (!p_.all_mapped) {
-    if (const status s = queue().fence(g); s != status::ok) return s;
+    if (const status s = impl::proxied_fence(p_.proxy, p_.queue, g); s != status::ok) return s;
   }
   // By each thread: any of them may make the next store.
   device::fence<scope::system>();
@@ -630,7 +714,7 @@ template <group G>
 CW_FN inline status shmem::quiet(const G& g) const noexcept {
   g.sync();
   device::full_fence<scope::system>();
-  return p_.all_mapped ? status::ok : queue().quiet(g);
+  return p_.all_mapped ? status::ok : impl::proxied_quiet(p_.proxy, p_.queue, g);
 }
 
 template <group G>
@@ -641,7 +725,7 @@ CW_FN inline status shmem::pe_quiet(const G& g, int pe) const noexcept {
     device::full_fence<scope::system>();
     return status::ok;
   }
-  return queue().quiet(g);
+  return impl::proxied_quiet(p_.proxy, p_.queue, g);
 }
 
 // ---- locks: a queue of PEs. The word of PE 0 holds the last in it; each one's own word holds who
