@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "crosswarp/shmem_stream.hpp"
 #include "support/shmem_kernel.hpp"
 
 using namespace shmem_test;
@@ -390,6 +391,70 @@ TEST(Shmem, TwoWorldsAtOnce) {
     int* const b = zeroed<int>(two, 1);
     expect_team_works(w, one.all(), a, b);
     expect_team_works(w, two.all(), a, b);
+  });
+}
+
+TEST(ShmemStream, RunsInOrderWithTheStream) {
+  on_ranks(3, [](cw::world& w) {
+    cw::shmem sh(w);
+    const auto n = static_cast<std::size_t>(w.size());
+    const int right = (w.rank() + 1) % w.size();
+    const int left = (w.rank() + w.size() - 1) % w.size();
+    auto* const box = zeroed<int>(sh, 8 * n);
+    auto* const mine = zeroed<int>(sh, 8 * n);
+    auto* const flag = zeroed<std::uint64_t>(sh, 1);
+    std::vector<int> values(8 * n);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = w.rank() * 100 + static_cast<int>(i);
+    }
+    cw::exec::copy_now(w.options().device, mine, values.data(), values.size() * sizeof(int));
+    cw::shmem_stream calls(sh.device(), w.stream());
+    const std::size_t eight = 8 * sizeof(int);
+
+    calls.put_signal(box, mine, eight, flag, 1, dev::signal_op::set, right);
+    calls.wait_until(flag, compare::eq, std::uint64_t{1});
+    calls.barrier();
+    calls.get(box + 8, box, eight, right);
+    calls.check();
+    auto got = read_back(sh, box, 16);
+    EXPECT_EQ(got[3], left * 100 + 3);
+    EXPECT_EQ(got[8 + 3], w.rank() * 100 + 3);
+
+    calls.sync();
+    calls.put(box, mine + 1, eight, right);
+    calls.quiet();
+    calls.signal(flag, 1, dev::signal_op::add, right);
+    calls.wait_until(flag, compare::ge, std::uint64_t{2});
+    calls.check();
+    EXPECT_EQ(read_back(sh, box, 8)[3], left * 100 + 4);
+
+    calls.sync();
+    calls.broadcast(box, mine, eight, w.size() - 1);
+    calls.check();
+    EXPECT_EQ(read_back(sh, box, 8)[7], (w.size() - 1) * 100 + 7);
+    calls.sync();
+    calls.fcollect(box, mine, eight);
+    calls.check();
+    EXPECT_EQ(read_back(sh, box, 8 * n)[8 * n - 1], (w.size() - 1) * 100 + 7);
+    calls.sync();
+    calls.collect(box, mine, eight);
+    calls.check();
+    EXPECT_EQ(read_back(sh, box, 8 * n)[8 * n - 1], (w.size() - 1) * 100 + 7);
+    calls.sync();
+    calls.alltoall(box, mine, eight);
+    calls.check();
+    EXPECT_EQ(read_back(sh, box, 8 * n)[8 * n - 1], (w.size() - 1) * 100 + w.rank() * 8 + 7);
+    calls.sync();
+    calls.reduce(dev::reduction::max, dev::element::i32, box, mine, 8);
+    calls.check();
+    EXPECT_EQ(read_back(sh, box, 8)[5], (w.size() - 1) * 100 + 5);
+
+    calls.put(box, mine, eight, w.size());
+    EXPECT_THROW(calls.check(), cw::error);
+    calls.reduce(dev::reduction::bit_or, dev::element::f32, box, mine, 1);
+    EXPECT_THROW(calls.check(), cw::error);
+    calls.check();
+    w.barrier();
   });
 }
 
