@@ -7,6 +7,7 @@
 
 namespace crosswarp::proxy_impl {
 
+using device::proxy_call;
 using device::proxy_command;
 using device::proxy_op;
 using device::signal_op;
@@ -173,12 +174,14 @@ status validate(const proxy_command& c, const limits_of_world& w) noexcept {
   return check.is_reached(c.pe) ? status::ok : status::unreachable;
 }
 
-const char* name_of(proxy_op op) noexcept {
-  constexpr const char* names[] = {"invalid",     "put",         "put inline", "get",
-                                   "put strided", "get strided", "atomic",     "fence",
-                                   "quiet",       "barrier",     "broadcast",  "reduce"};
-  const auto i = static_cast<std::size_t>(op);
-  return names[i < std::size(names) ? i : 0];
+const char* name_of(proxy_call call) noexcept {
+  constexpr const char* names[] = {
+      "invalid",     "put",         "put_signal",   "put_value",   "get",
+      "put_strided", "get_strided", "atomic fetch", "atomic set",  "atomic add",
+      "atomic and",  "atomic or",   "atomic xor",   "atomic swap", "atomic compare_swap",
+      "fence",       "quiet",       "barrier",      "broadcast",   "reduce"};
+  static_assert(std::size(names) == static_cast<std::size_t>(proxy_call::reduce) + 1);
+  return names[static_cast<std::size_t>(call)];
 }
 
 }  // namespace crosswarp::proxy_impl

@@ -32,6 +32,6 @@ bool names_rank(device::proxy_op op) noexcept;
 bool is_collective(device::proxy_op op) noexcept;
 
 /// For people; "invalid" for what no command may ask.
-const char* name_of(device::proxy_op op) noexcept;
+const char* name_of(device::proxy_call call) noexcept;
 
 }  // namespace crosswarp::proxy_impl

@@ -30,7 +30,7 @@ const char* name_of(const trace_record& r) noexcept {
   switch (r.kind) {
     case trace_kind::command:
     case trace_kind::proxy:
-      return proxy_impl::name_of(static_cast<device::proxy_op>(r.what));
+      return proxy_impl::name_of(static_cast<device::proxy_call>(r.what));
     case trace_kind::wait:
       return "wait";
     case trace_kind::engine:

@@ -178,9 +178,8 @@ TEST(Log, CommandsThatNobodyWaitsForAreToldOnceForEachRankAndReason) {
   EXPECT_THAT(p.out(), HasSubstr("kernel: invalid"));
   const auto all = log_lines(p);
   EXPECT_EQ(all.size(), 2U) << p.report();
-  EXPECT_EQ(count(all, 0, "error", "proxy: put inline: invalid (rank 1, queue 0)"), 1)
-      << p.report();
-  EXPECT_EQ(count(all, 0, "error", "proxy: put inline: invalid (rank 2, queue 0)"), 1)
+  EXPECT_EQ(count(all, 0, "error", "proxy: put_value: invalid (rank 1, queue 0)"), 1) << p.report();
+  EXPECT_EQ(count(all, 0, "error", "proxy: put_value: invalid (rank 2, queue 0)"), 1)
       << "of all those that are none: " << p.report();
 }
 

@@ -169,7 +169,7 @@ TEST(TraceCommand, TellsCostsAndWaits) {
   ASSERT_TRUE(p.wait(limit));
   EXPECT_EQ(p.code(), 0) << p.report();
   EXPECT_THAT(p.out(), AllOf(HasSubstr("events of 2 ranks"), HasSubstr("Where time went"),
-                             HasSubstr("command  put inline"), HasSubstr("engine   atomic"),
+                             HasSubstr("command  put_signal"), HasSubstr("engine   atomic"),
                              HasSubstr("Who waited for whom"), HasSubstr("rank 1 for others")));
 }
 
