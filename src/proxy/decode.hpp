@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
 #include "engine.hpp"
 
@@ -26,6 +27,10 @@ std::optional<device::proxy_command> read_command(const device::proxy_entry& ent
 /// ok when everything that the command names exists; else the status for its issuer.
 /// Addresses in this process are the business of who uses them.
 status validate(const device::proxy_command& c, const limits_of_world& w) noexcept;
+
+/// Why a put, a get or an atomic operation is invalid, for people; empty when it is for another
+/// reason than what it names.
+std::string what_is_wrong(const device::proxy_command& c, const limits_of_world& w);
 
 /// Whether a command is about one rank, and whether about all.
 bool names_rank(device::proxy_op op) noexcept;

@@ -787,9 +787,10 @@ void proxy::log_failure(const operation& op) noexcept {
   const std::uint32_t bit = 1U << static_cast<unsigned>(op.outcome);
   if ((told_[to] & bit) != 0) return;
   told_[to] |= bit;
+  const std::string why = op.outcome == status::invalid ? what_is_wrong(op.c, bounds_) : "";
   log::error(bounds_.rank, "proxy: ", name_of(call_of(op.c)), ": ", to_string(op.outcome),
-             " (rank ", op.c.pe, ", queue ", op.from->index,
-             "); quiet tells, others like it are not logged");
+             why.empty() ? "" : ": ", why, " (rank ", op.c.pe, " of ", bounds_.size, ", queue ",
+             op.from->index, "); quiet tells, others like it are not logged");
 }
 
 std::vector<operation_stats> proxy::stats() {
