@@ -162,7 +162,7 @@ void print_longest(const trace_file& t, double begin_us) {
   constexpr int longest = 5;
   std::vector<call> all;
   std::copy_if(t.calls.begin(), t.calls.end(), std::back_inserter(all),
-               [](const call& c) { return c.category != "host"; });
+               [](const call& c) { return c.category != "host" && c.category != "kernel"; });
   std::sort(all.begin(), all.end(), [](const call& a, const call& b) { return a.us > b.us; });
   if (all.empty()) return;
   fmt::print("\nLongest calls of kernels, proxies and engines\n");

@@ -18,7 +18,7 @@ namespace crosswarp::trace {
 namespace {
 
 const char* category(trace_kind k) noexcept {
-  constexpr const char* names[] = {"command", "wait", "proxy", "engine", "host"};
+  constexpr const char* names[] = {"command", "wait", "proxy", "engine", "host", "kernel"};
   return names[static_cast<std::size_t>(k)];
 }
 
@@ -37,6 +37,8 @@ const char* name_of(const trace_record& r) noexcept {
       return engine[r.what];
     case trace_kind::host:
       return host[r.what];
+    case trace_kind::kernel:
+      return "kernel";
   }
   return "";
 }
