@@ -115,11 +115,11 @@ void print_costs(const trace_file& t, int top) {
   for (const call& c : t.calls) sums[{c.category, c.name}].add(c);
   const auto all = ranked(std::move(sums));
   fmt::print("\nWhere time went, all ranks together (calls overlap and contain one another)\n");
-  fmt::print("  {:<8} {:<16} {:>9} {:>12} {:>10} {:>10} {:>10} {:>14} {:>8}\n", "who", "what",
+  fmt::print("  {:<8} {:<19} {:>9} {:>12} {:>10} {:>10} {:>10} {:>14} {:>8}\n", "who", "what",
              "calls", "total, ms", "median, us", "p99, us", "max, us", "bytes", "failed");
   for (std::size_t i = 0; i < shown(all, top); ++i) {
     const auto& [key, s] = all[i];
-    fmt::print("  {:<8} {:<16} {:>9} {:>12.3f} {:>10.2f} {:>10.2f} {:>10.2f} {:>14} {:>8}\n",
+    fmt::print("  {:<8} {:<19} {:>9} {:>12.3f} {:>10.2f} {:>10.2f} {:>10.2f} {:>14} {:>8}\n",
                key.first, key.second, s.us.size(), s.total_us * 1e-3, s.quantile(0.5),
                s.quantile(0.99), s.us.back(), s.bytes, s.failures);
   }
@@ -162,7 +162,7 @@ void print_longest(const trace_file& t, double begin_us) {
   constexpr int longest = 5;
   std::vector<call> all;
   std::copy_if(t.calls.begin(), t.calls.end(), std::back_inserter(all),
-               [](const call& c) { return c.category != "host"; });
+               [](const call& c) { return c.category != "host" && c.category != "kernel"; });
   std::sort(all.begin(), all.end(), [](const call& a, const call& b) { return a.us > b.us; });
   if (all.empty()) return;
   fmt::print("\nLongest calls of kernels, proxies and engines\n");

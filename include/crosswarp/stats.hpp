@@ -9,7 +9,7 @@
 namespace crosswarp {
 
 struct operation_stats {
-  std::string name;  ///< "put", "atomic", "quiet", ...
+  std::string name;  ///< what kernels called: "put_signal", "atomic add", "quiet", ...
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   std::uint64_t failures = 0;

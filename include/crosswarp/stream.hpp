@@ -64,12 +64,26 @@ class stream {
     before_sync_ = std::move(before);
     after_sync_ = std::move(after);
   }
+  /// Called before and after each launch is queued, with the stream that it goes to: launches of
+  /// several ranks may share one.
+  void watch_launch(std::function<void(stream&)> before, std::function<void(stream&)> after) {
+    before_launch_ = std::move(before);
+    after_launch_ = std::move(after);
+  }
+  void begin_launch(stream& on) {
+    if (before_launch_) before_launch_(on);
+  }
+  void end_launch(stream& on) {
+    if (after_launch_) after_launch_(on);
+  }
 
  private:
   device_ref device_;
   std::unique_ptr<exec::stream_backend> backend_;
   std::function<void()> before_sync_;
   std::function<void()> after_sync_;
+  std::function<void(stream&)> before_launch_;
+  std::function<void(stream&)> after_launch_;
 };
 
 }  // namespace crosswarp

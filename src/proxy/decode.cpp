@@ -1,12 +1,14 @@
 #include "decode.hpp"
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <limits>
 
 namespace crosswarp::proxy_impl {
 
+using device::proxy_call;
 using device::proxy_command;
 using device::proxy_op;
 using device::signal_op;
@@ -58,6 +60,24 @@ class checker {
   [[nodiscard]] bool word_inside(std::uint16_t region, std::uint64_t offset,
                                  std::uint64_t width) const noexcept {
     return offset % width == 0 && inside(c_.pe, region, offset, width);
+  }
+
+  /// What is wrong with `bytes` at a multiple of `alignment`; empty when nothing is.
+  [[nodiscard]] std::string fault(std::uint16_t region, std::uint64_t offset, std::uint64_t bytes,
+                                  std::uint64_t alignment) const {
+    char at[24];
+    std::snprintf(at, sizeof(at), "offset 0x%llx", static_cast<unsigned long long>(offset));
+    if (offset % alignment != 0) {
+      return std::string(at) + " is no multiple of " + std::to_string(alignment);
+    }
+    if (inside(c_.pe, region, offset, bytes)) return "";
+    const std::string all = region == 0 ? "the heap" : "registration " + std::to_string(region);
+    if (region >= w_.region_bytes->size() || (*w_.region_bytes)[region].empty()) {
+      return all + " is not there";
+    }
+    return std::string(at) + " + " + std::to_string(bytes) + " bytes is outside of " + all +
+           " of " + std::to_string((*w_.region_bytes)[region][static_cast<std::size_t>(c_.pe)]) +
+           " bytes";
   }
 
   [[nodiscard]] bool good_signal() const noexcept {
@@ -173,12 +193,35 @@ status validate(const proxy_command& c, const limits_of_world& w) noexcept {
   return check.is_reached(c.pe) ? status::ok : status::unreachable;
 }
 
-const char* name_of(proxy_op op) noexcept {
-  constexpr const char* names[] = {"invalid",     "put",         "put inline", "get",
-                                   "put strided", "get strided", "atomic",     "fence",
-                                   "quiet",       "barrier",     "broadcast",  "reduce"};
-  const auto i = static_cast<std::size_t>(op);
-  return names[i < std::size(names) ? i : 0];
+std::string what_is_wrong(const proxy_command& c, const limits_of_world& w) {
+  const checker check(c, w);
+  if (names_rank(c.op) && !check.is_rank(c.pe)) return "there is no such rank";
+  switch (c.op) {
+    case proxy_op::put:
+    case proxy_op::put_inline: {
+      std::string data = check.fault(c.region, c.remote, bytes_of(c), 1);
+      if (!data.empty() || call_of(c) != proxy_call::put_signal) return data;
+      const std::string signal = check.fault(c.signal_region, c.a, 8, 8);
+      return signal.empty() ? "" : "signal: " + signal;
+    }
+    case proxy_op::get:
+      return check.fault(c.region, c.remote, c.bytes, 1);
+    case proxy_op::atomic:
+      if (c.width != 4 && c.width != 8) return "words have 4 or 8 bytes";
+      return check.fault(c.region, c.remote, c.width, c.width);
+    default:
+      return "";
+  }
+}
+
+const char* name_of(proxy_call call) noexcept {
+  constexpr const char* names[] = {
+      "invalid",     "put",         "put_signal",   "put_value",   "get",
+      "put_strided", "get_strided", "atomic fetch", "atomic set",  "atomic add",
+      "atomic and",  "atomic or",   "atomic xor",   "atomic swap", "atomic compare_swap",
+      "fence",       "quiet",       "barrier",      "broadcast",   "reduce"};
+  static_assert(std::size(names) == static_cast<std::size_t>(proxy_call::reduce) + 1);
+  return names[static_cast<std::size_t>(call)];
 }
 
 }  // namespace crosswarp::proxy_impl

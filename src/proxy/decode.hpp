@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
 #include "engine.hpp"
 
@@ -27,11 +28,15 @@ std::optional<device::proxy_command> read_command(const device::proxy_entry& ent
 /// Addresses in this process are the business of who uses them.
 status validate(const device::proxy_command& c, const limits_of_world& w) noexcept;
 
+/// Why a put, a get or an atomic operation is invalid, for people; empty when it is for another
+/// reason than what it names.
+std::string what_is_wrong(const device::proxy_command& c, const limits_of_world& w);
+
 /// Whether a command is about one rank, and whether about all.
 bool names_rank(device::proxy_op op) noexcept;
 bool is_collective(device::proxy_op op) noexcept;
 
 /// For people; "invalid" for what no command may ask.
-const char* name_of(device::proxy_op op) noexcept;
+const char* name_of(device::proxy_call call) noexcept;
 
 }  // namespace crosswarp::proxy_impl

@@ -17,6 +17,7 @@
 
 namespace crosswarp {
 
+using device::proxy_call;
 using device::proxy_command;
 using device::proxy_op;
 using device::signal_op;
@@ -751,8 +752,7 @@ void proxy::finish(operation& op) {
 // ---- counting them
 
 void proxy::count(const operation& op) {
-  const auto kind = static_cast<std::size_t>(op.c.op);
-  operation_stats& s = stats_[kind < kinds ? kind : 0];
+  operation_stats& s = stats_[static_cast<std::size_t>(call_of(op.c))];
   ++s.count;
   if (op.outcome == status::ok) {
     s.bytes += bytes_of(op.c);
@@ -772,7 +772,7 @@ void proxy::note(const operation& op) {
   r.id = device::trace_id(op.from->index, op.ticket);
   r.pe = op.c.pe;
   r.kind = device::trace_kind::proxy;
-  r.what = static_cast<std::uint8_t>(op.c.op);
+  r.what = static_cast<std::uint8_t>(call_of(op.c));
   r.outcome = static_cast<std::uint8_t>(op.outcome);
   trace_->note_in_turn(r);
 }
@@ -787,8 +787,10 @@ void proxy::log_failure(const operation& op) noexcept {
   const std::uint32_t bit = 1U << static_cast<unsigned>(op.outcome);
   if ((told_[to] & bit) != 0) return;
   told_[to] |= bit;
-  log::error(bounds_.rank, "proxy: ", name_of(op.c.op), ": ", to_string(op.outcome), " (rank ",
-             op.c.pe, ", queue ", op.from->index, "); quiet tells, others like it are not logged");
+  const std::string why = op.outcome == status::invalid ? what_is_wrong(op.c, bounds_) : "";
+  log::error(bounds_.rank, "proxy: ", name_of(call_of(op.c)), ": ", to_string(op.outcome),
+             why.empty() ? "" : ": ", why, " (rank ", op.c.pe, " of ", bounds_.size, ", queue ",
+             op.from->index, "); quiet tells, others like it are not logged");
 }
 
 std::vector<operation_stats> proxy::stats() {
@@ -802,7 +804,7 @@ void proxy::reset_stats() {
   const turn_end end(*this);
   for (std::size_t i = 0; i < kinds; ++i) {
     stats_[i] = {};
-    stats_[i].name = name_of(static_cast<proxy_op>(i));
+    stats_[i].name = name_of(static_cast<proxy_call>(i));
   }
 }
 

@@ -61,4 +61,25 @@ clock_pair read_clock(device_ref d) {
   return best;
 }
 
+struct stamp_kernel {
+  CW_FN void operator()(const device::kernel_context& /*ctx*/, kernel_stamps s, bool end) const {
+    if (!end) {
+      *s.began = device::trace_ticks();
+      return;
+    }
+    device::trace_record r;
+    r.begin = *s.began;
+    r.end = device::trace_ticks();
+    r.kind = device::trace_kind::kernel;
+    device::write(*s.log, device::reserve(*s.log), r);
+  }
+};
+
+void stamp_begin(stream& on, const kernel_stamps& s) {
+  exec::launch(on, {}, stamp_kernel{}, s, false);
+}
+void stamp_end(stream& on, const kernel_stamps& s) {
+  exec::launch(on, {}, stamp_kernel{}, s, true);
+}
+
 }  // namespace crosswarp::trace

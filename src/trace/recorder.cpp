@@ -50,6 +50,7 @@ recorder::recorder(device_ref d, std::uint64_t capacity)
     : device_(d),
       of_kernels_(d, static_cast<std::size_t>(capacity)),
       log_(d, 1),
+      kernel_began_(d, 1),
       of_host_(static_cast<std::size_t>(capacity)),
       of_proxy_(of_host_.size()),
       host_{of_host_.data(), capacity, 0},
@@ -58,8 +59,19 @@ recorder::recorder(device_ref d, std::uint64_t capacity)
       device_start_(read_device_clock()) {
   // Its pages come now, and not when something is to be measured.
   if (d.kind() == device_kind::cpu) std::fill_n(of_kernels_.data(), capacity, trace_record{});
+  // A GPU loads it when it is first used, which must not be while another kernel spins.
+  stream first(d);
+  end_kernel(first);
+  first.sync();
   const device::trace_log log{of_kernels_.data(), capacity, 0};
   log_.write(std::span(&log, 1));
+}
+
+void recorder::begin_kernel(stream& on) {
+  stamp_begin(on, {log_.data(), kernel_began_.data()});
+}
+void recorder::end_kernel(stream& on) {
+  stamp_end(on, {log_.data(), kernel_began_.data()});
 }
 
 clock_pair recorder::read_device_clock() const {

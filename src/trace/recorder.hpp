@@ -7,6 +7,7 @@
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/device/trace.hpp"
+#include "crosswarp/stream.hpp"
 
 namespace crosswarp::trace {
 
@@ -66,6 +67,9 @@ class recorder {
 
   /// In memory of the device.
   [[nodiscard]] device::trace_log* kernels() noexcept { return log_.data(); }
+  /// Around each launch of the rank, on the stream it goes to.
+  void begin_kernel(stream& on);
+  void end_kernel(stream& on);
   /// Any thread.
   void note(const trace_record& r) noexcept { write(host_, reserve(host_), r); }
   /// Only who has the proxy's turn.
@@ -84,6 +88,7 @@ class recorder {
   device_ref device_;
   buffer<trace_record> of_kernels_;
   buffer<device::trace_log> log_;
+  buffer<std::uint64_t> kernel_began_;
   std::vector<trace_record> of_host_;
   std::vector<trace_record> of_proxy_;
   device::trace_log host_;

@@ -18,7 +18,7 @@ namespace crosswarp::trace {
 namespace {
 
 const char* category(trace_kind k) noexcept {
-  constexpr const char* names[] = {"command", "wait", "proxy", "engine", "host"};
+  constexpr const char* names[] = {"command", "wait", "proxy", "engine", "host", "kernel"};
   return names[static_cast<std::size_t>(k)];
 }
 
@@ -30,13 +30,15 @@ const char* name_of(const trace_record& r) noexcept {
   switch (r.kind) {
     case trace_kind::command:
     case trace_kind::proxy:
-      return proxy_impl::name_of(static_cast<device::proxy_op>(r.what));
+      return proxy_impl::name_of(static_cast<device::proxy_call>(r.what));
     case trace_kind::wait:
       return "wait";
     case trace_kind::engine:
       return engine[r.what];
     case trace_kind::host:
       return host[r.what];
+    case trace_kind::kernel:
+      return "kernel";
   }
   return "";
 }

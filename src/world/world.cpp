@@ -122,6 +122,10 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
                       note_call(trace::host_call::sync, sync_began);
                       check("stream");
                     });
+  if (trace) {
+    stream.watch_launch([this](crosswarp::stream& on) { trace->events().begin_kernel(on); },
+                        [this](crosswarp::stream& on) { trace->events().end_kernel(on); });
+  }
   boot->on_fault([sink = faults](const fault& f) { sink->tell(f); });
   if (o.device.kind() == device_kind::cpu) {
     announced = boot->in_process() ? 1 : static_cast<int>(who.locals.size());

@@ -575,7 +575,11 @@ struct some_of_each {
     const auto me = ctx.thread();
     const int right = (w.rank + 1) % w.size;
     for (int i = 0; i < 3; ++i) note(out, q.put(me, right, words.remote(), source, 64));
+    note(out, q.put(me, right, words.remote(), source, 8));
     for (int i = 0; i < 5; ++i) note(out, q.put_value(me, right, words.remote(8), 1, 4));
+    note(out, q.put_signal(me, right, words.remote(), source, 8, words.remote(9), 1,
+                           dev::signal_op::set));
+    note(out, q.atomic_nbi(me, dev::amo::add, 8, right, words.remote(10), 1));
     if (q.get(me, w.size, words.remote(), source, 8) != cw::status::invalid) {
       note(out, cw::status::closed);
     }
@@ -591,10 +595,12 @@ TEST(Proxy, CountsWhatItDid) {
     expect_ok(w, {}, some_of_each{}, words.device(), source.data());
     std::map<std::string, cw::operation_stats> by_name;
     for (const auto& s : w.stats()) by_name[s.name] = s;
-    EXPECT_EQ(by_name["put"].count, 3U);
-    EXPECT_EQ(by_name["put"].bytes, 192U);
-    EXPECT_EQ(by_name["put inline"].count, 5U);
-    EXPECT_EQ(by_name["put inline"].bytes, 20U);
+    EXPECT_EQ(by_name["put"].count, 4U);
+    EXPECT_EQ(by_name["put"].bytes, 200U);
+    EXPECT_EQ(by_name["put_value"].count, 5U);
+    EXPECT_EQ(by_name["put_value"].bytes, 20U);
+    EXPECT_EQ(by_name["put_signal"].count, 1U);
+    EXPECT_EQ(by_name["atomic add"].count, 1U);
     EXPECT_EQ(by_name["get"].count, 1U);
     EXPECT_EQ(by_name["get"].bytes, 0U);
     EXPECT_EQ(by_name["get"].failures, 1U);

@@ -271,6 +271,8 @@ std::string decode(reader in) {
   const auto bytes = region_sizes();
   const status s = cw::proxy_impl::validate(*read, {0, ranks, &reached, &bytes});
   if (s == status::ok && !is_sound(*read)) return "a bad command is valid";
+  const std::string wrong = cw::proxy_impl::what_is_wrong(*read, {0, ranks, &reached, &bytes});
+  if (s == status::ok && !wrong.empty()) return "of a valid command: " + wrong;
   if (s == status::invalid && is_sound(*read) && !has_strides(*read) &&
       read->op < proxy_op::barrier) {
     return "a sound command is not valid";

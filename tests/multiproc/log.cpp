@@ -178,9 +178,13 @@ TEST(Log, CommandsThatNobodyWaitsForAreToldOnceForEachRankAndReason) {
   EXPECT_THAT(p.out(), HasSubstr("kernel: invalid"));
   const auto all = log_lines(p);
   EXPECT_EQ(all.size(), 2U) << p.report();
-  EXPECT_EQ(count(all, 0, "error", "proxy: put inline: invalid (rank 1, queue 0)"), 1)
-      << p.report();
-  EXPECT_EQ(count(all, 0, "error", "proxy: put inline: invalid (rank 2, queue 0)"), 1)
+  const std::string outside =
+      "proxy: put_value: invalid: offset 0x10000000000 + 8 bytes is outside of the heap of ";
+  EXPECT_EQ(count(all, 0, "error", outside), 1) << p.report();
+  EXPECT_EQ(count(all, 0, "error", " bytes (rank 1 of 2, queue 0)"), 1) << p.report();
+  EXPECT_EQ(count(all, 0, "error",
+                  "proxy: put_value: invalid: there is no such rank (rank 2 of 2, queue 0)"),
+            1)
       << "of all those that are none: " << p.report();
 }
 

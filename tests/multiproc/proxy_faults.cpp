@@ -41,6 +41,16 @@ TEST(LostRank, IsToldToWhoAskedItAndOthersGoOn) {
   }
 }
 
+// So it is also for a rank that cannot hear the others any more: the dead one was just writing to
+// it, see the limits in docs/design/proxy.md.
+TEST(LostRank, AndAnotherThatDoesNotAnswerEndAtTheDeadline) {
+  if (CROSSWARP_HAVE_UCX == 0) GTEST_SKIP() << "built without UCX";
+  process p(proxy_job({"-n", "3", "--nodes", "3"}, {"lose", "mute"}),
+            {{"CROSSWARP_ENGINE", "ucx"}, {"CROSSWARP_TIMEOUT", "1"}, {"CROSSWARP_LOG", "off"}});
+  ASSERT_TRUE(p.wait(seconds(30))) << p.report();
+  EXPECT_THAT(p.out(), HasSubstr("kernel: peer_lost timeout peer_lost peer_lost")) << p.report();
+}
+
 TEST(MissingEngine, IsAClearError) {
   const auto fails_with = [](const environment& e, const char* text) {
     process p(proxy_job({"-n", "2", "--nodes", "2"}, {"lose"}), e);

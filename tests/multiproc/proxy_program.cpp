@@ -55,21 +55,23 @@ struct outlive {
     for (int i = 0; i < 20 && out[1] == cw::status::ok; ++i) out[1] = ask(1);
     out[2] = ask(mortal);
     out[3] = q.get(me, mortal, memory.remote(64), memory.local() + 64, 1000);
-    (void)q.quiet(me);     // tells of the puts that nobody waited for
-    out[4] = q.quiet(me);  // and that was all
+    if (out[1] != cw::status::ok) return;  // each quiet would take as long
+    (void)q.quiet(me);                     // tells of the puts that nobody waited for
+    out[4] = q.quiet(me);                  // and that was all
   }
 };
 
-/// Rank 2 dies; rank 0 has commands under way to it; rank 1 is only there.
-int lose(cw::world& w) {
+/// Rank 2 dies; rank 0 has commands under way to it; rank 1 is only there, or it is `mute`.
+int lose(cw::world& w, bool mute) {
   cw::symmetric_buffer<char> memory(w, 200'000);
   w.barrier();
   if (w.rank() == 2) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    raise(SIGKILL);
+    die_outside_of_engine(w);
   }
   signal(SIGTERM, SIG_IGN);  // to report although the launcher ends the job
   if (w.rank() == 1) {
+    if (mute) raise(SIGSTOP);
     std::this_thread::sleep_for(std::chrono::seconds(2));
     return 9;
   }
@@ -323,7 +325,7 @@ int main(int argc, char** argv) {
     if (behaviour == "sandboxed" && !forbid_copies()) return 3;
     if (behaviour == "starve") return starve(number(2), number(3));
     cw::world w(proxied());
-    if (behaviour == "lose") return lose(w);
+    if (behaviour == "lose") return lose(w, argc > 2 && argv[2] == std::string("mute"));
     if (behaviour == "misuse") return misbehave(w);
     if (behaviour == "sandboxed") return believe(w);
     if (behaviour == "pause") return pause(w, number(2));

@@ -74,7 +74,7 @@ TEST(Trace, HasEveryRanksKernelsProxyEngineAndHost) {
     EXPECT_GE(e.at("dur"), 0) << e;
   }
   for (int rank = 0; rank < 2; ++rank) {
-    for (const char* category : {"command", "wait", "proxy", "engine", "host"}) {
+    for (const char* category : {"command", "wait", "proxy", "engine", "host", "kernel"}) {
       EXPECT_GT((count[{rank, category}]), 0) << "rank " << rank << ", " << category;
     }
     EXPECT_EQ((count[{rank, "command"}]), (count[{rank, "proxy"}]));
@@ -94,6 +94,32 @@ TEST(Trace, OneClockForKernelsAndHosts) {
     const auto from = asked.find(e.at("id"));
     ASSERT_NE(from, asked.end()) << e;
     EXPECT_GE(e.at("ts").get<double>(), from->second - clocks_differ_us) << e;
+  }
+}
+
+TEST(Trace, WhatAKernelDidLiesInside) {
+  const folder f;
+  run_commands(f / "out.json");
+  struct interval {
+    json rank;
+    double begin, end;
+  };
+  std::vector<interval> kernels;
+  std::vector<interval> parts;
+  for (const json& e : events_of(read(f / "out.json"), "X")) {
+    const double begin = e.at("ts");
+    const interval i{e.at("pid"), begin, begin + e.at("dur").get<double>()};
+    if (e.at("cat") == "kernel") kernels.push_back(i);
+    if (e.at("cat") == "command" || e.at("cat") == "wait") parts.push_back(i);
+  }
+  constexpr double clocks_differ_us = 2;  // between cores
+  for (const interval& p : parts) {
+    const auto around = [&](const interval& k) {
+      return k.rank == p.rank && k.begin <= p.begin + clocks_differ_us &&
+             k.end >= p.end - clocks_differ_us;
+    };
+    EXPECT_EQ(std::count_if(kernels.begin(), kernels.end(), around), 1)
+        << "rank " << p.rank << " at " << p.begin;
   }
 }
 
@@ -169,7 +195,7 @@ TEST(TraceCommand, TellsCostsAndWaits) {
   ASSERT_TRUE(p.wait(limit));
   EXPECT_EQ(p.code(), 0) << p.report();
   EXPECT_THAT(p.out(), AllOf(HasSubstr("events of 2 ranks"), HasSubstr("Where time went"),
-                             HasSubstr("command  put inline"), HasSubstr("engine   atomic"),
+                             HasSubstr("command  put_signal"), HasSubstr("engine   atomic"),
                              HasSubstr("Who waited for whom"), HasSubstr("rank 1 for others")));
 }
 

@@ -52,9 +52,27 @@ enum class proxy_op : std::uint8_t {
   reduce,
 };
 
+/// What a kernel called, as counters and traces name it.
+enum class proxy_call : std::uint8_t {
+  none,
+  put,
+  put_signal,
+  put_value,
+  get,
+  put_strided,
+  get_strided,
+  atomic,  ///< and as many as there are kinds of them: see amo
+  fence = atomic + static_cast<std::uint8_t>(amo::compare_swap) + 1,
+  quiet,
+  barrier,
+  broadcast,
+  reduce,
+};
+
 /// A command as a kernel writes it and the host reads it: 64 bytes.
 struct proxy_command {
   static constexpr std::uint8_t wants_reply = 1;
+  static constexpr std::uint8_t is_value = 2;  ///< an inline put's data had no address
 
   proxy_op op = proxy_op::none;
   std::uint8_t flags = 0;
@@ -113,6 +131,38 @@ CW_FN constexpr std::uint64_t bytes_of(const proxy_command& c) noexcept {
     default:
       return 0;
   }
+}
+
+/// Which call made it; none when none did.
+CW_FN constexpr proxy_call call_of(const proxy_command& c) noexcept {
+  switch (c.op) {
+    case proxy_op::put:
+    case proxy_op::put_inline:
+      if (c.what != static_cast<std::uint8_t>(signal_op::none)) return proxy_call::put_signal;
+      return (c.flags & proxy_command::is_value) != 0 ? proxy_call::put_value : proxy_call::put;
+    case proxy_op::get:
+      return proxy_call::get;
+    case proxy_op::put_strided:
+      return proxy_call::put_strided;
+    case proxy_op::get_strided:
+      return proxy_call::get_strided;
+    case proxy_op::atomic:
+      if (c.what > static_cast<std::uint8_t>(amo::compare_swap)) return proxy_call::none;
+      return static_cast<proxy_call>(static_cast<std::uint8_t>(proxy_call::atomic) + c.what);
+    case proxy_op::fence:
+      return proxy_call::fence;
+    case proxy_op::quiet:
+      return proxy_call::quiet;
+    case proxy_op::barrier:
+      return proxy_call::barrier;
+    case proxy_op::broadcast:
+      return proxy_call::broadcast;
+    case proxy_op::reduce:
+      return proxy_call::reduce;
+    case proxy_op::none:
+      break;
+  }
+  return proxy_call::none;
 }
 
 /// One entry of a queue: each 8-byte word has 4 bytes of the command and the lap as a tag, so that

@@ -13,11 +13,12 @@
 namespace crosswarp::device {
 
 enum class trace_kind : std::uint8_t {
-  command,  ///< a kernel's command to the proxy, from the call to its return; what: proxy_op
+  command,  ///< a kernel's command to the proxy, from the call to its return; what: proxy_call
   wait,     ///< of a kernel, for another rank
-  proxy,    ///< the host's work for a command, from its reading to its end; what: proxy_op
+  proxy,    ///< the host's work for a command, from its reading to its end; what: proxy_call
   engine,   ///< a call of an engine
   host,     ///< a call of the world
+  kernel,   ///< a launch on the world's stream, from its beginning on the device to its end
 };
 
 struct trace_record {

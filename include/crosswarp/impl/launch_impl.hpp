@@ -62,12 +62,11 @@ void note_launch(int device);
 
 #if defined(__CUDACC__)
 
-// The parameters are grid constants: kernels take references to them, and ptxas of CUDA 13.0 was seen
-// to read through the address of an ordinary one as if it lay in local memory.
+// The parameters are grid constants: kernels take references to them, and ptxas of CUDA 13.0 was
+// seen to read through the address of an ordinary one as if it lay in local memory.
 template <class Kernel, class... Args>
 __global__ void entry(device::grid_words* grid, const __grid_constant__ device::wait_limits limits,
-                      const __grid_constant__ Kernel kernel,
-                      const __grid_constant__ Args... args) {
+                      const __grid_constant__ Kernel kernel, const __grid_constant__ Args... args) {
   const device::kernel_context ctx({.block_index = static_cast<int>(blockIdx.x),
                                     .block_count = static_cast<int>(gridDim.x),
                                     .grid = grid,
@@ -112,6 +111,20 @@ void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
               "crosswarp_add_kernels() and configure with CUDA");
 }
 
+/// A launch that nobody watches.
+template <class Kernel, class... Args>
+void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
+  if (s.device().kind() == device_kind::cuda) {
+#if defined(__CUDACC__)
+    cuda::launch(s, shape, kernel, args...);
+#else
+    throw_not_compiled_for_cuda("launch");
+#endif
+    return;
+  }
+  s.backend().run({shape, [=](const device::kernel_context& ctx) { kernel(ctx, args...); }});
+}
+
 }  // namespace crosswarp::exec
 
 namespace crosswarp {
@@ -122,15 +135,9 @@ void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
   static_assert(std::is_trivially_copyable_v<Kernel> && (std::is_trivially_copyable_v<Args> && ...),
                 "kernels and their arguments are copied to the device byte by byte");
   exec::check_shape(shape);
-  if (s.device().kind() == device_kind::cuda) {
-#if defined(__CUDACC__)
-    exec::cuda::launch(s, shape, kernel, args...);
-#else
-    exec::throw_not_compiled_for_cuda("launch");
-#endif
-    return;
-  }
-  s.backend().run({shape, [=](const device::kernel_context& ctx) { kernel(ctx, args...); }});
+  s.begin_launch(s);
+  exec::launch(s, shape, kernel, args...);
+  s.end_launch(s);
 }
 
 }  // namespace crosswarp

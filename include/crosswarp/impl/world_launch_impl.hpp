@@ -119,7 +119,9 @@ void start_gathered_with(std::span<const launch_part> parts) {
   device::grid_words* grids = first.stream->backend().grid_barrier(ranks);
   int blocks = first.shape.blocks;
   void* args[] = {&grids, &blocks, &table};
+  for (const launch_part& p : parts) p.stream->begin_launch(*first.stream);
   exec::cuda::start(*first.stream, function, first.shape, ranks, args);
+  for (const launch_part& p : parts) p.stream->end_launch(*first.stream);
 }
 
 /// The grid runs on the first rank's stream, after what the others have queued; their streams go

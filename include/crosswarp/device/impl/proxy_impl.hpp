@@ -240,7 +240,7 @@ CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c
   r.block = trace_block();
   r.waited_ns = mine.waited_ns;
   r.kind = trace_kind::command;
-  r.what = static_cast<std::uint8_t>(c.op);
+  r.what = static_cast<std::uint8_t>(call_of(c));
   r.outcome = static_cast<std::uint8_t>(a.outcome);
   device::write(*limits_.trace, place, r);
   return a;
@@ -318,6 +318,7 @@ CW_FN inline status proxy_queue::put_value(const G& g, int pe, remote_address to
                                            std::uint64_t value, int width) noexcept {
   if (width < 1 || width > 8) return status::invalid;
   proxy_command c = impl::make_command(proxy_op::put_inline, pe, to);
+  c.flags = proxy_command::is_value;
   c.width = static_cast<std::uint8_t>(width);
   c.local = value;
   return issue(g, c, publish::unordered).outcome;
