@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 
 #include "commands.hpp"
 #include "crosswarp/error.hpp"
@@ -11,10 +13,25 @@ namespace tool = crosswarp::tool;
 
 namespace {
 
+/// Refuses what is no integer in words of ours: the parser's do not say what was expected.
+CLI::Validator integer(const std::string& meaning) {
+  return {[meaning](std::string& text) {
+            int value = 0;
+            const char* end = text.data() + text.size();
+            const auto [stop, bad] = std::from_chars(text.data(), end, value);
+            const bool good = bad == std::errc{} && stop == end;
+            return good ? "" : fmt::format("'{}' is not {}", text, meaning);
+          },
+          ""};
+}
+
 void add_run(CLI::App& app, tool::run_options& o) {
   CLI::App* run = app.add_subcommand("run", "Start a program on several ranks of this machine");
-  run->add_option("-n,--ranks", o.ranks, "Number of ranks")->required();
-  run->add_option("--nodes", o.nodes, "Pretend that the ranks are spread over so many machines");
+  run->add_option("-n,--ranks", o.ranks, "Number of ranks")
+      ->required()
+      ->check(integer("a number of ranks"));
+  run->add_option("--nodes", o.nodes, "Pretend that the ranks are spread over so many machines")
+      ->check(integer("a number of machines"));
   run->add_option("--device", o.device, "Where kernels run: cpu, cuda, cuda:N, auto");
   run->add_option("--heap", o.heap, "Symmetric heap on each rank, e.g. 256M");
   run->add_flag_callback(
@@ -38,13 +55,19 @@ void add_doctor(CLI::App& app, tool::doctor_options& o) {
   doctor->add_flag("--json", o.json,
                    "As JSON: area, severity (ok, hint, problem, skipped), seen, "
                    "remedy");
-  doctor->add_option("-n,--ranks", o.ranks, "Judge limits and cores for so many ranks");
-  auto* listen = doctor->add_option(
-      "--listen", o.listen, "Instead: wait at this port (0: any) for --reach from another machine");
+  doctor->add_option("-n,--ranks", o.ranks, "Judge limits and cores for so many ranks")
+      ->check(integer("a number of ranks"));
+  auto* listen =
+      doctor
+          ->add_option("--listen", o.listen,
+                       "Instead: wait at this port (0: any) for --reach from another machine")
+          ->check(integer("a port"));
   doctor->add_option("--reach", o.reach, "Instead: HOST:PORT, whether TCP passes there and back")
       ->excludes(listen);
-  doctor->add_option("--timeout", o.timeout,
-                     "Seconds to wait for the other machine (--listen: 60, --reach: 5)");
+  doctor
+      ->add_option("--timeout", o.timeout,
+                   "Seconds to wait for the other machine (--listen: 60, --reach: 5)")
+      ->check(integer("a number of seconds"));
 }
 
 void add_trace(CLI::App& app, tool::trace_options& o) {
