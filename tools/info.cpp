@@ -13,7 +13,7 @@
 #include "crosswarp/options.hpp"
 #include "crosswarp/schedule.hpp"
 #include "crosswarp/world.hpp"
-#include "variables.hpp"
+#include "doctor/probe.hpp"
 
 namespace crosswarp::tool {
 namespace {
@@ -81,12 +81,6 @@ json gather() {
                    {"pmix", CROSSWARP_HAVE_PMIX == 1},  {"topology", CROSSWARP_HAVE_HWLOC == 1},
                    {"checked", CROSSWARP_CHECKED == 1}, {"schedules", schedule::available()}};
   return j;
-}
-
-void warn_of_unknown_variables() {
-  for (const std::string& name : unknown_variables()) {
-    fmt::print(stderr, "crosswarp: {} is set, but the library reads no such variable\n", name);
-  }
 }
 
 void print_environment(bool as_json) {
@@ -161,7 +155,6 @@ void print(const json& j) {
 
 int info(const info_options& o) {
   if (o.environment) {
-    warn_of_unknown_variables();
     print_environment(o.json);
     return 0;
   }
@@ -171,7 +164,6 @@ int info(const info_options& o) {
     j["paths"] = paths(w);
     if (w.rank() != 0) return 0;  // one answer is enough
   }
-  warn_of_unknown_variables();
   if (o.json) {
     fmt::print("{}\n", j.dump(2));
   } else {

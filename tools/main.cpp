@@ -7,7 +7,9 @@
 #include <cstdlib>
 
 #include "commands.hpp"
+#include "core/variables.hpp"
 #include "crosswarp/error.hpp"
+#include "crosswarp/options.hpp"
 
 namespace tool = crosswarp::tool;
 
@@ -144,6 +146,17 @@ std::string complaint(const CLI::App& app, const CLI::ParseError& e) {
                          : fmt::format("{0}: {1}; see crosswarp {0} --help", command, what);
 }
 
+/// Of variables that nobody reads: once, whatever this command starts.
+void warn_of_variables(const CLI::App& app) {
+  if (app.got_subcommand("doctor")) return;                     // finds them
+  if (crosswarp::options::read("CROSSWARP_BOOTSTRAP")) return;  // the launcher has told them
+  for (const std::string& line : crosswarp::options::complaints_about_variables()) {
+    fmt::print(stderr, "crosswarp: {}\n", line);
+  }
+  if (app.got_subcommand("run")) return;  // they may be the program's
+  for (const std::string& name : crosswarp::options::unknown_variables()) unsetenv(name.c_str());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -174,6 +187,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "crosswarp: {}\n", complaint(app, e));
     return 2;
   }
+  warn_of_variables(app);
   try {
     if (app.got_subcommand("run")) return tool::run(run);
     if (app.got_subcommand("info")) return tool::info(info);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/log.hpp"
+#include "core/variables.hpp"
 #include "crosswarp/options.hpp"
 #include "exec/cpu/executor.hpp"
 #include "memory/self_test.hpp"
@@ -115,6 +116,7 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
       blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())),
       together(std::move(t)) {
   const std::uint64_t began = device::trace_ticks();
+  if (boot->rank() == 0) crosswarp::options::log_unknown_variables(0);
   stream.backend().set_owner(owner);
   // This rank's own thread waits, one at a time.
   stream.watch_sync([this] { sync_began = recorder() != nullptr ? device::trace_ticks() : 0; },

@@ -345,12 +345,27 @@ TEST(Command, HelpIsOutputAndSuccess) {
   EXPECT_THAT(whole.out(), HasSubstr("tour"));
 }
 
-TEST(Command, InfoWarnsOfVariablesThatNobodyReads) {
-  process p({CROSSWARP_COMMAND, "info"}, {{"CROSSWARP_HAEP", "1G"}, {"CROSSWARP_HEAP", "1M"}});
-  ASSERT_TRUE(p.wait(limit));
-  EXPECT_EQ(p.code(), 0) << p.report();
-  EXPECT_THAT(p.error_lines(),
-              ElementsAre(AllOf(StartsWith("crosswarp: "), HasSubstr("CROSSWARP_HAEP"))));
+// A misspelt variable used to show in nothing but what it did not do.
+TEST(Command, WarnsOnceOfVariablesThatNobodyReads) {
+  const environment e = {{"CROSSWARP_TIMOUT", "5"},
+                         {"CROSSWARP_TIMEOUT", "20"},
+                         {"CROSSWARP_HEAP", "1M"},
+                         {"CROSSWARP_TEST_SOMETHING", "1"}};
+  const auto warning = AllOf(HasSubstr("CROSSWARP_TIMOUT is set, but nobody reads it"),
+                             HasSubstr("did you mean CROSSWARP_TIMEOUT?"));
+  const std::vector<std::vector<std::string>> commands = {
+      {CROSSWARP_COMMAND, "info"},
+      job_command(3, {"work"}),
+      {CROSSWARP_COMMAND, "run", "-n", "2", CROSSWARP_COMMAND, "info"}};
+  for (const auto& words : commands) {
+    process p(words, e);
+    ASSERT_TRUE(p.wait(limit));
+    EXPECT_EQ(p.code(), 0) << p.report();
+    EXPECT_THAT(p.error_lines(), ElementsAre(AllOf(StartsWith("crosswarp: "), warning)));
+  }
+  process alone(rank_program({"work"}), e);
+  ASSERT_TRUE(alone.wait(limit));
+  EXPECT_THAT(alone.error_lines(), ElementsAre(AllOf(HasSubstr("crosswarp warn"), warning)));
 }
 
 TEST(Command, InfoTellsWhatIsBuiltIn) {
