@@ -120,6 +120,18 @@ TEST(LauncherExit, FirstFailureIsNamedNotWhatFollowsFromIt) {
   }
 }
 
+// The launcher used to name a victim.
+TEST(LauncherExit, RankThatLeavesEarlyIsNamedThoughItsCodeIsZero) {
+  for (int again = 0; again < 5; ++again) {
+    process p(job_command(3, {"lose", "leave", "barrier", "2"}));
+    ASSERT_TRUE(p.wait(limit));
+    EXPECT_EQ(p.code(), 9) << p.report();
+    EXPECT_THAT(p.err(),
+                HasSubstr("crosswarp: rank 2 exited with code 0 while others still needed it; "
+                          "then rank "));
+  }
+}
+
 TEST(LauncherExit, DeathBySignalIs128PlusSignalAndNamesTheRank) {
   for (const int number : {SIGKILL, SIGSEGV, SIGABRT}) {
     process p(job_command(3, {"die_by", "1", std::to_string(number)}));

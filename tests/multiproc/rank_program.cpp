@@ -198,6 +198,7 @@ void get_lost(const std::string& how) {
   if (how == "kill") raise(SIGKILL);
   if (how == "exit") _exit(7);
   if (how == "std_exit") std::exit(7);
+  if (how == "leave") std::exit(0);
   if (how == "throw") throw std::runtime_error("this rank has had enough");
   if (how == "terminate") std::terminate();
   if (how == "stop") {
