@@ -244,6 +244,25 @@ int lose(const arguments& a) {
   return 9;
 }
 
+/// Rank WHO throws in the function that it was given to run(); the others wait for it.
+int throw_in_run(const arguments& a) {
+  cw::run(3, [&](cw::world& w) {
+    if (w.rank() == number(a, 0)) throw std::runtime_error("this rank has had enough");
+    w.barrier();
+  });
+  return 0;
+}
+
+/// Rank WHO dies while the others are busy with something else.
+int lose_while_busy(const arguments& a) {
+  cw::world w;
+  w.barrier();
+  if (w.rank() == number(a, 0)) raise(SIGKILL);
+  signal(SIGTERM, SIG_IGN);
+  std::this_thread::sleep_for(milliseconds(500));
+  return 9;
+}
+
 /// Rank WHO's kernel waits for the others, who do not come; nobody asks what became of it.
 int end_while_kernel_waits(const arguments& a) {
   const auto options = cw::world_options::from_environment();
@@ -347,6 +366,8 @@ int main(int argc, char** argv) {
       {"work", work},
       {"show_paths", show_paths},
       {"lose", lose},
+      {"throw_in_run", throw_in_run},
+      {"lose_while_busy", lose_while_busy},
       {"end_while_kernel_waits", end_while_kernel_waits},
       {"abort_with", abort_with},
       {"tell_secret", tell_secret},
