@@ -56,8 +56,24 @@ json paths(world& w) {
   return all;
 }
 
+/// What can carry out the proxy's commands. Starts processes: before devices start threads.
+json engines() {
+  json all = json::array({{{"name", "local"}, {"found", true}, {"where_or_why", "built in"}}});
+  const std::pair<const char*, bool> modules[] = {{"ucx", CROSSWARP_HAVE_UCX == 1},
+                                                  {"mpi", CROSSWARP_HAVE_MPI == 1}};
+  for (const auto& [name, built] : modules) {
+    const doctor_impl::engine_facts f = doctor_impl::probe_engine(name, built);
+    const std::string prefix = f.crashed              ? "cannot be loaded: "
+                               : !f.there && !f.built ? "not in this build: "
+                                                      : "";
+    all.push_back({{"name", name}, {"found", f.there}, {"where_or_why", prefix + f.where_or_why}});
+  }
+  return all;
+}
+
 json gather() {
   json j;
+  j["engines"] = engines();
   j["version"] = CROSSWARP_VERSION;
   j["compiler"] = CROSSWARP_COMPILER;
   j["devices"] = json::array();
@@ -137,6 +153,11 @@ void print(const json& j) {
   for (const json& t : j["transports"]) {
     fmt::print("  {:<8} {}: {}\n", t["name"].get<std::string>(), t["between"].get<std::string>(),
                t["means"].get<std::string>());
+  }
+  fmt::print("\nengines of the proxy\n");
+  for (const json& e : j["engines"]) {
+    fmt::print("  {:<8} {}{}\n", e["name"].get<std::string>(),
+               e["found"].get<bool>() ? "" : "not found: ", e["where_or_why"].get<std::string>());
   }
   if (j.contains("paths")) {
     fmt::print("\npaths, from the rank in front to ranks 0, 1, ...\n");

@@ -44,7 +44,8 @@ void add_run(CLI::App& app, tool::run_options& o) {
 }
 
 void add_info(CLI::App& app, tool::info_options& o) {
-  CLI::App* info = app.add_subcommand("info", "Show devices, topology, transports and versions");
+  CLI::App* info =
+      app.add_subcommand("info", "Show devices, topology, transports, engines and versions");
   info->add_flag("--json", o.json, "As JSON");
   info->add_flag("--env", o.environment, "Show the environment variables instead");
 }

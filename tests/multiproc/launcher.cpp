@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "jobs.hpp"
 
 namespace {
@@ -387,6 +389,21 @@ TEST(Command, InfoTellsWhatIsBuiltIn) {
   for (const char* feature : {"cuda", "fibers", "pmix", "topology", "checked", "schedules"}) {
     EXPECT_THAT(p.out(), HasSubstr("\"" + std::string(feature) + "\": "));
   }
+}
+
+TEST(Command, InfoTellsWhichEnginesThereAre) {
+  process text = command({"info"});
+  ASSERT_TRUE(text.wait(limit));
+  EXPECT_THAT(text.out(),
+              AllOf(HasSubstr("\nengines of the proxy\n  local    built in\n  ucx      "),
+                    HasSubstr("\n  mpi      ")));
+  process p = command({"info", "--json"});
+  ASSERT_TRUE(p.wait(limit));
+  const auto all = nlohmann::json::parse(p.out())["engines"];
+  ASSERT_EQ(all.size(), 3U) << p.report();
+  EXPECT_EQ(all[1]["name"], "ucx");
+  EXPECT_EQ(all[1]["found"], CROSSWARP_HAVE_UCX != 0) << p.report();
+  for (const auto& e : all) EXPECT_NE(e["where_or_why"], "") << p.report();
 }
 
 // ---- what is left
