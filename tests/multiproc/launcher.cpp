@@ -342,6 +342,10 @@ INSTANTIATE_TEST_SUITE_P(
                     misuse{{"bench"}, "bench: names is required"},
                     misuse{{"bench", "--loud"}, "bench: unknown option '--loud'"},
                     misuse{{"bench", "nothing"}, "'nothing' is none of exec, memory, proxy"},
+                    misuse{{"bench", "exec", "--plot", "/nowhere/p.svg"},
+                           "--plot: system error: /nowhere/p.svg: No such file or directory"},
+                    misuse{{"tour", "--report", "/nowhere/p.html"},
+                           "--report: system error: /nowhere/p.html: No such file or directory"},
                     misuse{{"tour", "--device", "abacus"}, "abacus"}));
 
 TEST(Command, HelpIsOutputAndSuccess) {
