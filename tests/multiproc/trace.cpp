@@ -166,7 +166,7 @@ TEST(Trace, RanksThatAreLeftWriteTheirOwn) {
 TEST(TraceCommand, TellsCostsAndWaits) {
   const folder f;
   run_commands(f / "out.json");
-  process p({CROSSWARP_COMMAND, "trace", f / "out.json"});
+  process p({CROSSWARP_COMMAND, "trace", "--top", "50", f / "out.json"});
   ASSERT_TRUE(p.wait(limit));
   EXPECT_EQ(p.code(), 0) << p.report();
   EXPECT_THAT(p.out(), AllOf(HasSubstr("events of 2 ranks"), HasSubstr("Where time went"),
