@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 namespace crosswarp::bench {
 
@@ -81,6 +82,32 @@ void samples::fill(row& r) const {
   r.p90 = quantile(0.9);
 }
 
+namespace {
+
+/// UTC.
+std::string date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M UTC", &utc);
+  return text;
+}
+
+}  // namespace
+
+std::string provenance() {
+  utsname u{};
+  uname(&u);
+  std::string out = fmt::format("{}, commit {}, {} {} {}", date(), CROSSWARP_COMMIT, u.sysname,
+                                u.release, u.machine);
+  for (const device_info& d : devices()) {
+    const char* units = d.device.kind() == device_kind::cpu ? "cores" : "multiprocessors";
+    out += fmt::format("; {}: {}, {} {}", d.device.name(), d.description, d.multiprocessors, units);
+  }
+  return out;
+}
+
 json report(const std::vector<row>& rows) {
   utsname u{};
   uname(&u);
@@ -91,7 +118,8 @@ json report(const std::vector<row>& rows) {
                      {"multiprocessors", d.multiprocessors},
                      {"memory_bytes", d.memory_bytes}});
   }
-  return {{"machine", {{"kernel", u.release}, {"architecture", u.machine}, {"devices", found}}},
+  return {{"date", date()},
+          {"machine", {{"kernel", u.release}, {"architecture", u.machine}, {"devices", found}}},
           {"commit", CROSSWARP_COMMIT},
           {"rows", rows}};
 }
@@ -115,23 +143,40 @@ std::string legend(const std::vector<row>& rows) {
 
 }  // namespace
 
+std::string align(const std::vector<std::vector<std::string>>& lines, std::string_view flush) {
+  std::vector<std::size_t> widths(flush.size());
+  for (const auto& line : lines) {
+    for (std::size_t c = 0; c < widths.size(); ++c) widths[c] = std::max(widths[c], line[c].size());
+  }
+  std::string out;
+  for (const auto& line : lines) {
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      const std::string blanks(widths[c] - line[c].size(), ' ');
+      const bool last = c + 1 == widths.size();
+      out += flush[c] == '>' ? blanks + line[c] : line[c] + (last ? "" : blanks);
+      out += last ? "\n" : "  ";
+    }
+  }
+  return out;
+}
+
 std::string table(const std::vector<row>& rows) {
-  std::string out = fmt::format(
-      "{:<52} {:>5} {:<8} {:<13} {:>9} {:>10} {:>10} {:>10} {:<5} {:>9} {:>7} {}\n", "case",
-      "ranks", "device", "path", "bytes", "median", "p10", "p90", "unit", "limit", "ratio", "peer");
+  const auto number = [](double v) { return fmt::format("{:.4g}", v); };
+  std::vector<std::vector<std::string>> lines = {{"case", "ranks", "device", "path", "bytes",
+                                                  "median", "p10", "p90", "unit", "limit", "ratio",
+                                                  "peer"}};
   for (const row& r : rows) {
     const auto relation = ratio(r.median, r.limit);
     const auto beside = ratio(r.median, r.peer_median);
-    out += fmt::format(
-        "{:<52} {:>5} {:<8} {:<13} {:>9} {:>10.4g} {:>10.4g} {:>10.4g} {:<5} {:>9} {:>7} {}\n",
-        r.bench + ": " + r.what, r.ranks, r.device, r.path, r.bytes ? std::to_string(*r.bytes) : "",
-        r.median, r.p10, r.p90, r.unit, r.limit ? fmt::format("{:.4g}", *r.limit) : "",
-        relation ? fmt::format("{:.2f}x", *relation) : "",
-        r.peer ? fmt::format("{}: {:.4g} ({:.2f}x)", *r.peer, r.peer_median.value_or(0),
-                             beside.value_or(0))
-               : "");
+    lines.push_back({r.bench + ": " + r.what, std::to_string(r.ranks), r.device, r.path,
+                     r.bytes ? std::to_string(*r.bytes) : "", number(r.median), number(r.p10),
+                     number(r.p90), r.unit, r.limit ? number(*r.limit) : "",
+                     relation ? fmt::format("{:.2f}x", *relation) : "",
+                     r.peer ? fmt::format("{}: {} ({:.2f}x)", *r.peer,
+                                          number(r.peer_median.value_or(0)), beside.value_or(0))
+                            : ""});
   }
-  return out + legend(rows);
+  return align(lines, "<><<>>>><>><") + legend(rows);
 }
 
 }  // namespace crosswarp::bench

@@ -71,10 +71,15 @@ bool engine_usable(const std::string& engine);
 
 // ---- showing
 
-/// `{machine, commit, rows}`.
+/// `{date, machine, commit, rows}`.
 nlohmann::json report(const std::vector<row>& rows);
+/// When, of which commit and on what machine this is measured: a line for people.
+std::string provenance();
 std::string table(const std::vector<row>& rows);
-/// Times as bars with their limits, bandwidths as curves over the size; a whole SVG document.
-std::string plot(const std::vector<row>& rows);
+/// Cells in columns, each as wide as its widest cell. `flush`: < or > for each column.
+std::string align(const std::vector<std::vector<std::string>>& lines, std::string_view flush);
+/// Bars with their limits, a panel for each unit; bandwidths as curves over the size; `note` below.
+/// A whole SVG document.
+std::string plot(const std::vector<row>& rows, const std::string& note = "");
 
 }  // namespace crosswarp::bench

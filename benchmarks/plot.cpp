@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "bench.hpp"
@@ -12,7 +13,7 @@ namespace crosswarp::bench {
 namespace {
 
 constexpr int width = 860;
-constexpr int label_width = 380;
+constexpr int bars_width = 480;  // beside their labels
 constexpr int bar_height = 26;
 constexpr int curve_height = 340;
 constexpr const char* colours[] = {"#2b6cb0", "#c05621", "#2f855a",
@@ -44,9 +45,15 @@ std::vector<double> ticks(double low, double high) {
   return at;
 }
 
-/// A value of the row's unit on the axis that all times share.
-double in_us(const row& r, double v) {
+/// A value of the row's unit on its panel's axis: times share one.
+double on_axis(const row& r, double v) {
   return r.unit == "ms" ? v * 1000 : v;
+}
+
+/// What a row is, told apart from all others.
+std::string label(const row& r) {
+  return fmt::format("{} [{} x {}{}{}]", r.what, r.ranks, r.device, r.path.empty() ? "" : ", ",
+                     r.path);
 }
 
 std::string mark(double x, double y, const char* colour) {
@@ -66,44 +73,68 @@ std::string marks_legend(const std::vector<row>& rows) {
   return out;
 }
 
-/// Times on a logarithmic scale, each with marks for its limit and its peer.
-std::string bars(const std::vector<row>& rows, double top, double& bottom) {
-  double low = 1e300;
-  double high = 0;
-  for (const row& r : rows) {
-    for (const double v :
-         {r.median, r.limit.value_or(r.median), r.peer_median.value_or(r.median)}) {
-      low = std::min(low, std::max(in_us(r, v), 1e-6));
-      high = std::max(high, in_us(r, v));
+/// Where values lie from left to right. A share may be zero, which a logarithm has no place for.
+struct scale {
+  double low, high, left;
+  bool logarithmic;
+
+  scale(const std::vector<row>& rows, double from)
+      : low(1e300), high(0), left(from), logarithmic(rows.front().unit != "%") {
+    for (const row& r : rows) {
+      for (const double v :
+           {r.median, r.limit.value_or(r.median), r.peer_median.value_or(r.median)}) {
+        low = std::min(low, std::max(on_axis(r, v), 1e-6));
+        high = std::max(high, on_axis(r, v));
+      }
     }
+    low = logarithmic ? low / 2 : 0;
+    high = std::max(high * 1.5, 1e-5);
   }
-  low /= 2;
-  high *= 1.5;
-  const auto x_of = [&](double v) {
-    return label_width + (width - label_width - 90) * (std::log(std::max(v, low)) - std::log(low)) /
-                             (std::log(high) - std::log(low));
-  };
+  [[nodiscard]] double x(double v) const {
+    const double part = logarithmic ? (std::log(std::max(v, low)) - std::log(low)) /
+                                          (std::log(high) - std::log(low))
+                                    : v / high;
+    return left + (bars_width - 90) * part;
+  }
+  [[nodiscard]] std::vector<double> marks() const {
+    if (logarithmic) return ticks(low, high);
+    const double step = std::pow(10, std::floor(std::log10(high)));
+    std::vector<double> at;
+    for (double v = 0; v <= high; v += high < 3 * step ? step / 2 : step) at.push_back(v);
+    return at;
+  }
+};
+
+std::string axis_name(const std::string& unit) {
+  if (unit == "us") return "time, us (logarithmic)";
+  if (unit == "%") return "share, %";
+  return "rate, " + unit + " (logarithmic)";
+}
+
+/// Rows of one unit, each with marks for its limit and its peer.
+std::string bars(const std::vector<row>& rows, const std::string& unit, double left, double top,
+                 double& bottom) {
+  const scale at(rows, left);
   std::string out;
   double y = top;
   const double axis = top + bar_height * static_cast<double>(rows.size());
-  for (const double v : ticks(low, high)) {
+  for (const double v : at.marks()) {
     out += fmt::format(
         "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\" stroke=\"#e2e8f0\"/>\n",
-        x_of(v), top, axis + 4);
-    out += text(x_of(v), axis + 16, fmt::format("{:g}", v), "middle", 11);
+        at.x(v), top, axis + 4);
+    out += text(at.x(v), axis + 16, fmt::format("{:g}", v), "middle", 11);
   }
   for (const row& r : rows) {
-    out += text(label_width - 8, y + 16, fmt::format("{} [{} x {}]", r.what, r.ranks, r.device),
-                "end");
-    out += fmt::format("<rect x=\"{}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n",
-                       label_width, y + 4, x_of(in_us(r, r.median)) - label_width, bar_height - 10,
-                       colours[0]);
-    if (r.limit) out += mark(x_of(in_us(r, *r.limit)), y, "#1a202c");
-    if (r.peer_median) out += mark(x_of(in_us(r, *r.peer_median)), y, colours[1]);
-    out += text(width - 8, y + 16, fmt::format("{:.3g} {}", r.median, r.unit), "end");
+    out += text(left - 8, y + 16, label(r), "end");
+    out += fmt::format(
+        "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", left,
+        y + 4, at.x(on_axis(r, r.median)) - left, bar_height - 10, colours[0]);
+    if (r.limit) out += mark(at.x(on_axis(r, *r.limit)), y, "#1a202c");
+    if (r.peer_median) out += mark(at.x(on_axis(r, *r.peer_median)), y, colours[1]);
+    out += text(left + bars_width - 8, y + 16, fmt::format("{:.3g} {}", r.median, r.unit), "end");
     y += bar_height;
   }
-  out += text(label_width, axis + 32, "time, us (logarithmic)" + marks_legend(rows), "start", 11);
+  out += text(left, axis + 32, axis_name(unit) + marks_legend(rows), "start", 11);
   bottom = axis + 46;
   return out;
 }
@@ -116,7 +147,7 @@ std::string curves(const std::vector<row>& rows, double top, double& bottom) {
   double first = 1e300;
   double last = 0;
   for (const row& r : rows) {
-    lines[fmt::format("{} [{} x {}]", r.what, r.ranks, r.device)].push_back(&r);
+    lines[label(r)].push_back(&r);
     low = std::min({low, r.median, r.limit.value_or(r.median)});
     high = std::max({high, r.median, r.limit.value_or(r.median)});
     first = std::min(first, static_cast<double>(*r.bytes));
@@ -181,25 +212,30 @@ std::string curves(const std::vector<row>& rows, double top, double& bottom) {
 
 }  // namespace
 
-std::string plot(const std::vector<row>& rows) {
-  std::vector<row> times;
+std::string plot(const std::vector<row>& rows, const std::string& note) {
+  std::map<std::string, std::vector<row>, std::greater<>> panels;  // by unit: us, M/s, %
   std::map<std::string, std::vector<row>> rates;
+  std::size_t longest = 0;
   for (const row& r : rows) {
     if (r.bytes && r.unit == "GB/s") {
       rates[r.bench].push_back(r);
     } else {
-      times.push_back(r);
+      panels[r.unit == "ms" ? "us" : r.unit].push_back(r);
+      longest = std::max(longest, label(r).size());
     }
   }
+  constexpr double letter = 6;  // on average, at size 12
+  const double left = letter * static_cast<double>(longest) + 16;
   std::string body;
   double y = 10;
-  if (!times.empty()) body += bars(times, y, y);
+  for (const auto& [unit, group] : panels) body += bars(group, unit, left, y, y);
   for (const auto& [name, group] : rates) body += curves(group, y, y);
+  if (!note.empty()) body += text(8, y += 16, note, "start", 11);
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1:.0f}\" viewBox=\"0 0 "
-      "{0} "
-      "{1:.0f}\" font-family=\"sans-serif\" fill=\"#1a202c\">\n{2}</svg>\n",
-      width, y + 10, body);
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 "
+      "0 "
+      "{0:.0f} {1:.0f}\" font-family=\"sans-serif\" fill=\"#1a202c\">\n{2}</svg>\n",
+      std::max<double>(width, left + bars_width), y + 10, body);
 }
 
 }  // namespace crosswarp::bench

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     }
     std::printf("1000 values scaled on %s\n", device.name().c_str());
     return 0;
-  } catch (const cw::error& e) {
+  } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 2;
   }

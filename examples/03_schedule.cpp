@@ -80,7 +80,7 @@ int main() {
     const bool found = explore<load_and_store>("load and store") > 0;
     const bool fixed = explore<add>("fetch_add") == 0;
     return found && fixed ? 0 : 1;
-  } catch (const cw::error& e) {
+  } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 2;
   }

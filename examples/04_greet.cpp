@@ -55,7 +55,7 @@ int main() {
   try {
     cw::run(2, rank_main);
     return 0;
-  } catch (const cw::error& e) {
+  } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;
   }

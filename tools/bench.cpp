@@ -193,16 +193,23 @@ bool crosswarp::bench::engine_usable(const std::string& engine) {
 
 namespace crosswarp::tool {
 
+std::ofstream create_file(const std::string& path, const std::string& option) {
+  std::ofstream file(path);
+  if (!file) throw error::from_errno(errno, option, path);
+  return file;
+}
+
 int bench(const bench_options& o) {
   setup s;
   s.device = device_ref::parse(o.device);
   s.processes = o.processes || (!o.threads && s.device.kind() == device_kind::cpu);
   s.quick = o.quick;
+  std::ofstream picture;
+  if (!o.plot.empty()) picture = create_file(o.plot, "--plot");
   const auto rows = run_benchmarks(o.names, s);
   if (!o.plot.empty()) {
-    std::ofstream file(o.plot);
-    file << bench::plot(rows);
-    if (!file.flush()) throw error(errc::system, "--plot", "cannot write " + o.plot);
+    picture << bench::plot(rows, bench::provenance());
+    if (!picture.flush()) throw error::from_errno(errno, "--plot", o.plot);
   }
   if (o.json) {
     fmt::print("{}\n", bench::report(rows).dump(2));

@@ -6,7 +6,6 @@
 
 #include "commands.hpp"
 #include "crosswarp/error.hpp"
-#include "crosswarp/options.hpp"
 #include "doctor/judge.hpp"
 #include "doctor/probe.hpp"
 #include "doctor/reach.hpp"
@@ -20,12 +19,6 @@ using nlohmann::json;
 
 /// For so many ranks there should be room when nobody says how many there will be.
 constexpr int usual_ranks = 64;
-
-std::vector<std::string> known_variables() {
-  std::vector<std::string> all;
-  for (const options::setting& s : options::all()) all.emplace_back(s.name);
-  return all;
-}
 
 bool asks_for_gpu(const doctor_impl::environment_facts& e) {
   const auto device = e.set.find("CROSSWARP_DEVICE");
@@ -72,7 +65,7 @@ std::vector<finding> examine(int ranks) {
   add(judge_rdma(rdma));
   add(judge_loopback(network));
   add(judge_host_name(network));
-  add_all(judge_variables(environment, known_variables()));
+  add_all(judge_variables(environment));
   add_all(judge_settings(environment));
   return all;
 }

@@ -13,7 +13,7 @@
 #include "crosswarp/options.hpp"
 #include "crosswarp/schedule.hpp"
 #include "crosswarp/world.hpp"
-#include "variables.hpp"
+#include "doctor/probe.hpp"
 
 namespace crosswarp::tool {
 namespace {
@@ -56,8 +56,24 @@ json paths(world& w) {
   return all;
 }
 
+/// What can carry out the proxy's commands. Starts processes: before devices start threads.
+json engines() {
+  json all = json::array({{{"name", "local"}, {"found", true}, {"where_or_why", "built in"}}});
+  const std::pair<const char*, bool> modules[] = {{"ucx", CROSSWARP_HAVE_UCX == 1},
+                                                  {"mpi", CROSSWARP_HAVE_MPI == 1}};
+  for (const auto& [name, built] : modules) {
+    const doctor_impl::engine_facts f = doctor_impl::probe_engine(name, built);
+    const std::string prefix = f.crashed              ? "cannot be loaded: "
+                               : !f.there && !f.built ? "not in this build: "
+                                                      : "";
+    all.push_back({{"name", name}, {"found", f.there}, {"where_or_why", prefix + f.where_or_why}});
+  }
+  return all;
+}
+
 json gather() {
   json j;
+  j["engines"] = engines();
   j["version"] = CROSSWARP_VERSION;
   j["compiler"] = CROSSWARP_COMPILER;
   j["devices"] = json::array();
@@ -81,12 +97,6 @@ json gather() {
                    {"pmix", CROSSWARP_HAVE_PMIX == 1},  {"topology", CROSSWARP_HAVE_HWLOC == 1},
                    {"checked", CROSSWARP_CHECKED == 1}, {"schedules", schedule::available()}};
   return j;
-}
-
-void warn_of_unknown_variables() {
-  for (const std::string& name : unknown_variables()) {
-    fmt::print(stderr, "crosswarp: {} is set, but the library reads no such variable\n", name);
-  }
 }
 
 void print_environment(bool as_json) {
@@ -144,6 +154,11 @@ void print(const json& j) {
     fmt::print("  {:<8} {}: {}\n", t["name"].get<std::string>(), t["between"].get<std::string>(),
                t["means"].get<std::string>());
   }
+  fmt::print("\nengines of the proxy\n");
+  for (const json& e : j["engines"]) {
+    fmt::print("  {:<8} {}{}\n", e["name"].get<std::string>(),
+               e["found"].get<bool>() ? "" : "not found: ", e["where_or_why"].get<std::string>());
+  }
   if (j.contains("paths")) {
     fmt::print("\npaths, from the rank in front to ranks 0, 1, ...\n");
     int rank = 0;
@@ -161,7 +176,6 @@ void print(const json& j) {
 
 int info(const info_options& o) {
   if (o.environment) {
-    warn_of_unknown_variables();
     print_environment(o.json);
     return 0;
   }
@@ -171,7 +185,6 @@ int info(const info_options& o) {
     j["paths"] = paths(w);
     if (w.rank() != 0) return 0;  // one answer is enough
   }
-  warn_of_unknown_variables();
   if (o.json) {
     fmt::print("{}\n", j.dump(2));
   } else {

@@ -3,18 +3,37 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 
 #include "commands.hpp"
+#include "core/variables.hpp"
 #include "crosswarp/error.hpp"
+#include "crosswarp/options.hpp"
 
 namespace tool = crosswarp::tool;
 
 namespace {
 
+/// Refuses what is no integer in words of ours: the parser's do not say what was expected.
+CLI::Validator integer(const std::string& meaning) {
+  return {[meaning](std::string& text) {
+            int value = 0;
+            const char* end = text.data() + text.size();
+            const auto [stop, bad] = std::from_chars(text.data(), end, value);
+            const bool good = bad == std::errc{} && stop == end;
+            return good ? "" : fmt::format("'{}' is not {}", text, meaning);
+          },
+          ""};
+}
+
 void add_run(CLI::App& app, tool::run_options& o) {
   CLI::App* run = app.add_subcommand("run", "Start a program on several ranks of this machine");
-  run->add_option("-n,--ranks", o.ranks, "Number of ranks")->required();
-  run->add_option("--nodes", o.nodes, "Pretend that the ranks are spread over so many machines");
+  run->add_option("-n,--ranks", o.ranks, "Number of ranks")
+      ->required()
+      ->check(integer("a number of ranks"));
+  run->add_option("--nodes", o.nodes, "Pretend that the ranks are spread over so many machines")
+      ->check(integer("a number of machines"));
   run->add_option("--device", o.device, "Where kernels run: cpu, cuda, cuda:N, auto");
   run->add_option("--heap", o.heap, "Symmetric heap on each rank, e.g. 256M");
   run->add_flag_callback(
@@ -25,7 +44,8 @@ void add_run(CLI::App& app, tool::run_options& o) {
 }
 
 void add_info(CLI::App& app, tool::info_options& o) {
-  CLI::App* info = app.add_subcommand("info", "Show devices, topology, transports and versions");
+  CLI::App* info =
+      app.add_subcommand("info", "Show devices, topology, transports, engines and versions");
   info->add_flag("--json", o.json, "As JSON");
   info->add_flag("--env", o.environment, "Show the environment variables instead");
 }
@@ -38,13 +58,19 @@ void add_doctor(CLI::App& app, tool::doctor_options& o) {
   doctor->add_flag("--json", o.json,
                    "As JSON: area, severity (ok, hint, problem, skipped), seen, "
                    "remedy");
-  doctor->add_option("-n,--ranks", o.ranks, "Judge limits and cores for so many ranks");
-  auto* listen = doctor->add_option(
-      "--listen", o.listen, "Instead: wait at this port (0: any) for --reach from another machine");
+  doctor->add_option("-n,--ranks", o.ranks, "Judge limits and cores for so many ranks")
+      ->check(integer("a number of ranks"));
+  auto* listen =
+      doctor
+          ->add_option("--listen", o.listen,
+                       "Instead: wait at this port (0: any) for --reach from another machine")
+          ->check(integer("a port"));
   doctor->add_option("--reach", o.reach, "Instead: HOST:PORT, whether TCP passes there and back")
       ->excludes(listen);
-  doctor->add_option("--timeout", o.timeout,
-                     "Seconds to wait for the other machine (--listen: 60, --reach: 5)");
+  doctor
+      ->add_option("--timeout", o.timeout,
+                   "Seconds to wait for the other machine (--listen: 60, --reach: 5)")
+      ->check(integer("a number of seconds"));
 }
 
 void add_trace(CLI::App& app, tool::trace_options& o) {
@@ -121,6 +147,17 @@ std::string complaint(const CLI::App& app, const CLI::ParseError& e) {
                          : fmt::format("{0}: {1}; see crosswarp {0} --help", command, what);
 }
 
+/// Of variables that nobody reads: once, whatever this command starts.
+void warn_of_variables(const CLI::App& app) {
+  if (app.got_subcommand("doctor")) return;                     // finds them
+  if (crosswarp::options::read("CROSSWARP_BOOTSTRAP")) return;  // the launcher has told them
+  for (const std::string& line : crosswarp::options::complaints_about_variables()) {
+    fmt::print(stderr, "crosswarp: {}\n", line);
+  }
+  if (app.got_subcommand("run")) return;  // they may be the program's
+  for (const std::string& name : crosswarp::options::unknown_variables()) unsetenv(name.c_str());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -151,6 +188,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "crosswarp: {}\n", complaint(app, e));
     return 2;
   }
+  warn_of_variables(app);
   try {
     if (app.got_subcommand("run")) return tool::run(run);
     if (app.got_subcommand("info")) return tool::info(info);

@@ -267,13 +267,16 @@ class launcher {
     const int culprit = server_.first_culprit();
     const auto of_culprit = std::find_if(failures_.begin(), failures_.end(),
                                          [&](const failure& f) { return f.rank == culprit; });
-    const bool may_come = culprit >= 0 && of_culprit == failures_.end() &&
-                          children_[static_cast<std::size_t>(culprit)].running &&
-                          clock::now() < *first_failure_ + time_to_notice;
-    if (may_come) return;
+    const bool unfailed = culprit >= 0 && of_culprit == failures_.end();
+    const bool running = unfailed && children_[static_cast<std::size_t>(culprit)].running;
+    if (running && clock::now() < *first_failure_ + time_to_notice) return;  // it may fail yet
     const failure& f = of_culprit != failures_.end() ? *of_culprit : failures_.front();
     code_ = exit_code(f.status);
-    fmt::print(stderr, "crosswarp: rank {} {}\n", f.rank, describe_end(f.status));
+    const std::string cause =
+        unfailed && !running
+            ? fmt::format("rank {} exited with code 0 while others still needed it; then ", culprit)
+            : "";
+    fmt::print(stderr, "crosswarp: {}rank {} {}\n", cause, f.rank, describe_end(f.status));
   }
 
   // ---- ending

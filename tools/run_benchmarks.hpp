@@ -1,6 +1,8 @@
 // Benchmarks by name, for the commands that show them.
 #pragma once
 
+#include <fstream>
+
 #include "benchmarks/bench.hpp"
 
 namespace crosswarp::tool {
@@ -8,5 +10,9 @@ namespace crosswarp::tool {
 /// All rows of the named benchmarks: exec, memory, proxy.
 std::vector<bench::row> run_benchmarks(const std::vector<std::string>& names,
                                        const bench::setup& s);
+
+/// For what will be measured: opened first, so that nothing is measured in vain. Throws error that
+/// names the option.
+std::ofstream create_file(const std::string& path, const std::string& option);
 
 }  // namespace crosswarp::tool

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "commands.hpp"
+#include "run_benchmarks.hpp"
 #include "tour_scenes.hpp"
 
 namespace crosswarp::tool {
@@ -32,29 +33,27 @@ std::string figure(const scene& s) {
 constexpr const char* figure_title = "latency, bandwidth (as measured)";
 
 std::string closing_table(const std::vector<scene>& scenes) {
-  std::string out = fmt::format("{:<8} {:>5}  {:<8} {:<14} {:<58} {}\n", "scene", "ranks", "device",
-                                "path", figure_title, "verified");
+  std::vector<std::vector<std::string>> lines = {
+      {"scene", "ranks", "device", "path", "verified", figure_title}};
   for (const scene& s : scenes) {
-    out += fmt::format("{:<8} {:>5}  {:<8} {:<14} {:<58} {}\n", s.name, s.ranks, s.device,
-                       s.path.empty() ? "-" : s.path, figure(s), s.verified ? "yes" : "NO");
+    lines.push_back({s.name, std::to_string(s.ranks), s.device, s.path.empty() ? "-" : s.path,
+                     s.verified ? "yes" : "NO", figure(s)});
   }
-  return out;
+  return bench::align(lines, "<><<<<");
 }
 
 constexpr const char* page_head = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Crosswarp tour</title><style>
 body{font-family:system-ui,sans-serif;max-width:920px;margin:2em auto;padding:0 1em;color:#1a202c}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.35em .6em;border-bottom:1px solid #cbd5e0}
-td.yes{color:#276749}td.no{color:#c53030;font-weight:bold}figure{margin:1em 0;overflow-x:auto}
+td.yes{color:#276749}td.no{color:#c53030;font-weight:bold}figure{margin:1em 0}svg{max-width:100%;height:auto}
 p.small{color:#4a5568;font-size:.9em}</style></head><body>
 )";
 
 std::string page(const std::vector<scene>& scenes) {
   std::string out = page_head;
-  out += "<h1>Crosswarp tour</h1>\n<p class=\"small\">";
-  for (const device_info& d : devices())
-    out += fmt::format("{}: {}. ", d.device.name(), d.description);
-  out += fmt::format("Version {}, commit {}.</p>\n", CROSSWARP_VERSION, CROSSWARP_COMMIT);
+  out += fmt::format("<h1>Crosswarp tour</h1>\n<p class=\"small\">Version {}, {}.</p>\n",
+                     CROSSWARP_VERSION, bench::provenance());
   out += fmt::format(
       "<table><tr><th>scene</th><th>ranks</th><th>device</th><th>path</th>"
       "<th>{}</th><th>verified</th></tr>\n",
@@ -86,6 +85,7 @@ std::vector<device_ref> tour_devices(const std::string& asked) {
 
 int tour(const tour_options& o) {
   const auto places = tour_devices(o.device);
+  std::ofstream report = create_file(o.report, "--report");
   if (places.size() == 1 && o.device == "auto") {
     fmt::print("No GPU here ({}): every scene runs on CPU threads, as the same kernels.\n\n",
                cuda_absence_reason());
@@ -104,9 +104,8 @@ int tour(const tour_options& o) {
     }
   }
   fmt::print("\n{}", closing_table(scenes));
-  std::ofstream file(o.report);
-  file << page(scenes);
-  if (!file.flush()) throw error(errc::system, "tour", "cannot write " + o.report);
+  report << page(scenes);
+  if (!report.flush()) throw error::from_errno(errno, "--report", o.report);
   fmt::print("\nReport: {}\n", std::filesystem::absolute(o.report).string());
   return all_right ? 0 : 1;
 }

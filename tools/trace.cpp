@@ -65,9 +65,12 @@ void read_into(trace_file& all, const std::string& path) {
     if (trace.contains("otherData")) {
       all.dropped += trace["otherData"].value("dropped", std::uint64_t{0});
     }
-  } catch (const json::exception& e) {
+  } catch (const json::parse_error& e) {
     throw error(errc::invalid_argument, "trace",
-                path + " is no trace that CROSSWARP_TRACE wrote: " + e.what());
+                fmt::format("{} is not a trace: it stops being JSON at byte {}", path, e.byte));
+  } catch (const json::exception&) {
+    throw error(errc::invalid_argument, "trace",
+                path + " is not a trace: it is JSON, but not as CROSSWARP_TRACE writes it");
   }
 }
 

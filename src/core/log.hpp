@@ -1,7 +1,8 @@
 // What the library says about what it does, on stderr; CROSSWARP_LOG says how much.
 //
-// What is thrown is the caller's to tell. Logged is what nobody has asked for yet: a fault when it
-// is first known, an error that nobody is left to be told of, and what helps to find out why.
+// What is thrown is the caller's to tell. Logged is what nobody has asked for yet: a fault while no
+// call waits that will throw it, an error that nobody is left to be told of, and what helps to find
+// out why.
 #pragma once
 
 #include <atomic>

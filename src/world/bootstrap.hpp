@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -58,8 +59,13 @@ class bootstrap {
 
   /// Throws what broke the world, if anything did.
   virtual void check(const char* call) = 0;
-  /// Tells all ranks, this one too, that the world is broken. The first report counts.
-  virtual void fail(const fault& f) = 0;
+  /// Tells all ranks, this one too, that the world is broken. The first report counts; returns
+  /// whether this is it. Who calls it tells people.
+  virtual bool fail(const fault& f) = 0;
+  /// Whether somebody was told what broke the world: it was thrown, logged, or came by fail().
+  [[nodiscard]] virtual bool told() = 0;
+  /// A caller waits now, who is thrown what breaks the world: then nobody need log it.
+  void set_waiting(bool on) noexcept { waiting_.store(on, std::memory_order_relaxed); }
   /// Says that this rank goes in good order. Nothing may be called afterwards.
   virtual void leave() noexcept = 0;
 
@@ -67,12 +73,14 @@ class bootstrap {
   virtual void on_fault(std::function<void(const fault&)> report) = 0;
 
  protected:
+  [[nodiscard]] bool waiting() const noexcept { return waiting_.load(std::memory_order_relaxed); }
   bootstrap(int rank, int size, const secret_key& s) : rank_(rank), size_(size), secret_(s) {}
 
  private:
   int rank_;
   int size_;
   secret_key secret_;
+  std::atomic<bool> waiting_{false};
 };
 
 /// All ranks threads of this process. One bootstrap for each.

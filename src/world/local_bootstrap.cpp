@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "bootstrap.hpp"
-#include "core/log.hpp"
 
 namespace crosswarp::world_impl {
 namespace {
@@ -104,19 +103,25 @@ class local_bootstrap final : public bootstrap {
     meeting_->throw_if_broken(call);
   }
 
-  void fail(const fault& f) override {
+  bool fail(const fault& f) override {
     std::vector<std::function<void(const fault&)>> tell;
     {
       const std::scoped_lock lock(meeting_->mutex);
-      if (meeting_->broken) return;
+      if (meeting_->broken) return false;
       meeting_->broken = f;
       tell = meeting_->listeners;
       meeting_->changed.notify_all();
     }
-    log::error(rank(), to_error(f, "world").what());
     for (const auto& report : tell) {
       if (report) report(f);
     }
+    return true;
+  }
+
+  /// It only ever comes by fail().
+  [[nodiscard]] bool told() override {
+    const std::scoped_lock lock(meeting_->mutex);
+    return meeting_->broken.has_value();
   }
 
   void leave() noexcept override {

@@ -28,6 +28,7 @@ class star_client final : public bootstrap {
   [[nodiscard]] bool in_process() const noexcept override { return false; }
 
   std::vector<bytes> allgather(bytes mine, nanoseconds timeout) override {
+    const caller waits(*this);
     std::unique_lock lock(mutex_);
     throw_if_broken("allgather");
     const std::uint64_t number = gathers_++;
@@ -62,6 +63,7 @@ class star_client final : public bootstrap {
   }
 
   bytes get(const std::string& key, nanoseconds timeout) override {
+    const caller waits(*this);
     std::unique_lock lock(mutex_);
     throw_if_broken("get");
     if (!board_.contains(key)) post({get_key, packer().text(key).take()}, after(grace));
@@ -76,10 +78,11 @@ class star_client final : public bootstrap {
     throw_if_broken(call);
   }
 
-  void fail(const fault& f) override {
+  bool fail(const fault& f) override {
+    std::function<void(const fault&)> report;
     {
       const std::scoped_lock lock(mutex_);
-      if (broken_ || left_) return;
+      if (broken_ || left_) return false;
       try {
         post({broken, packer()
                           .u32(static_cast<std::uint32_t>(f.what))
@@ -90,8 +93,16 @@ class star_client final : public bootstrap {
       } catch (const error&) {
         // The server is gone; everybody else has noticed that too.
       }
+      told_ = true;
+      report = note(f);
     }
-    learn(f);
+    if (report) report(f);
+    return true;
+  }
+
+  [[nodiscard]] bool told() override {
+    const std::scoped_lock lock(mutex_);
+    return told_;
   }
 
   void leave() noexcept override {
@@ -128,8 +139,22 @@ class star_client final : public bootstrap {
   };
   static constexpr auto grace = std::chrono::seconds(5);
 
-  void throw_if_broken(const char* call) const {
-    if (broken_) throw to_error(*broken_, call);
+  /// For as long as it lives, somebody waits.
+  class caller {
+   public:
+    explicit caller(star_client& of) : of_(of) { of_.set_waiting(true); }
+    ~caller() { of_.set_waiting(false); }
+    caller(const caller&) = delete;
+    caller& operator=(const caller&) = delete;
+
+   private:
+    star_client& of_;
+  };
+
+  void throw_if_broken(const char* call) {
+    if (!broken_) return;
+    told_ = true;
+    throw to_error(*broken_, call);
   }
   void post(const frame& f, time_point deadline) { send_frame(socket_.get(), f, deadline); }
 
@@ -173,17 +198,26 @@ class star_client final : public bootstrap {
     changed_.notify_all();
   }
 
+  /// Another's report.
   void learn(const fault& f) {
     std::function<void(const fault&)> report;
+    // A caller who has his answer already is thrown it by his next call, at the latest at the end.
+    const bool log_it = !waiting();
     {
       const std::scoped_lock lock(mutex_);
       if (broken_) return;
-      broken_ = f;
-      report = std::exchange(report_, nullptr);
-      changed_.notify_all();
+      told_ = log_it;
+      report = note(f);
     }
-    log::error(rank(), to_error(f, "world").what());
+    log::say(log_it ? log::level::error : log::level::debug, rank(), to_error(f, "world").what());
     if (report) report(f);
+  }
+
+  /// Under the lock. Returns whom to tell without it.
+  std::function<void(const fault&)> note(const fault& f) {
+    broken_ = f;
+    changed_.notify_all();
+    return std::exchange(report_, nullptr);
   }
 
   std::shared_ptr<star_server> hosted_;
@@ -195,6 +229,7 @@ class star_client final : public bootstrap {
   std::map<std::uint64_t, answer> answers_;
   std::map<std::string, bytes> board_;
   std::optional<fault> broken_;
+  bool told_ = false;
   std::function<void(const fault&)> report_;
   std::optional<std::uint64_t> last_gather_;
   bool parted_ = false;  // all have met for the last time: the server may go before this rank

@@ -63,9 +63,9 @@ class state {
   void note_call(trace::host_call what, std::uint64_t began) noexcept;
   /// Throws what broke the world, or a deadline that passed in a kernel; the latter once.
   void check(const char* call) const;
-  /// In the catch of what cannot throw: logs what is caught, unless it is what broke the world,
-  /// which was logged when it came.
-  void tell_swallowed(const char* call) const noexcept;
+  /// In the catch of what cannot throw: logs what is caught, unless it only follows from what
+  /// people had been `told` of before.
+  void tell_swallowed(const char* call, bool told) const noexcept;
 
   const world_options options;
   const std::shared_ptr<bootstrap> boot;

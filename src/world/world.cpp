@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/log.hpp"
+#include "core/variables.hpp"
 #include "crosswarp/options.hpp"
 #include "exec/cpu/executor.hpp"
 #include "memory/self_test.hpp"
@@ -115,13 +116,19 @@ state::state(const world_options& o, std::shared_ptr<bootstrap> b, std::shared_p
       blocks(reserved_bytes(boot->size()), whole_heap(o, boot->size())),
       together(std::move(t)) {
   const std::uint64_t began = device::trace_ticks();
+  if (boot->rank() == 0) crosswarp::options::log_unknown_variables(0);
   stream.backend().set_owner(owner);
   // This rank's own thread waits, one at a time.
-  stream.watch_sync([this] { sync_began = recorder() != nullptr ? device::trace_ticks() : 0; },
-                    [this] {
-                      note_call(trace::host_call::sync, sync_began);
-                      check("stream");
-                    });
+  stream.watch_sync(
+      [this] {
+        boot->set_waiting(true);
+        sync_began = recorder() != nullptr ? device::trace_ticks() : 0;
+      },
+      [this] {
+        note_call(trace::host_call::sync, sync_began);
+        boot->set_waiting(false);
+        check("stream");
+      });
   if (trace) {
     stream.watch_launch([this](crosswarp::stream& on) { trace->events().begin_kernel(on); },
                         [this](crosswarp::stream& on) { trace->events().end_kernel(on); });
@@ -343,15 +350,10 @@ std::optional<error> state::late_kernel() const {
   return error(errc::timeout, "kernel", "waited in vain", fault_rank(late));
 }
 
-void state::tell_swallowed(const char* call) const noexcept {
-  const std::exception_ptr swallowed = std::current_exception();
+void state::tell_swallowed(const char* call, bool told) const noexcept {
+  if (told) return;
   try {
-    boot->check(call);
-  } catch (...) {
-    return;  // told when the world broke
-  }
-  try {
-    std::rethrow_exception(swallowed);
+    std::rethrow_exception(std::current_exception());
   } catch (const std::exception& e) {
     log::error(boot->rank(), call, ": ", e.what());
   } catch (...) {
@@ -410,6 +412,7 @@ void state::show_stats() {
 }
 
 void state::depart() noexcept {
+  const bool told = boot->told();
   try {
     stream.sync();
     finish_commands();
@@ -419,7 +422,7 @@ void state::depart() noexcept {
     if (!boot->in_process()) boot->part(options.timeout);
   } catch (...) {
     // The world is broken or a kernel failed: nothing to wait for.
-    tell_swallowed("end of the world");
+    tell_swallowed("end of the world", told);
   }
   try {
     if (const auto late = late_kernel()) throw *late;
@@ -527,6 +530,15 @@ std::string reason_of(const std::exception_ptr& e) {
   }
 }
 
+/// Tells all ranks that this one gives up; false when they gave up before.
+bool break_world(world_impl::bootstrap& b, const std::string& why) noexcept {
+  try {
+    return b.fail({status::aborted, b.rank(), why});
+  } catch (...) {
+    return false;  // Out of memory for the message: the connection's end will tell the others.
+  }
+}
+
 /// Who launches together: ranks of this process on the same GPU, or under the same schedule.
 std::shared_ptr<world_impl::launch_gather> gather_of(int ranks, const world_options& o) {
   if (o.device.kind() == device_kind::cpu && o.device.scheduler() == nullptr) return nullptr;
@@ -548,7 +560,7 @@ world::world(const world_options& options) {
     if (options.self_test) memory::self_test(*this, state_->test_lines);
     barrier();
   } catch (...) {
-    boot->fail({status::aborted, boot->rank(), reason_of(std::current_exception())});
+    break_world(*boot, reason_of(std::current_exception()));
     throw;
   }
 }
@@ -558,7 +570,9 @@ world::world(world&&) noexcept = default;
 
 world::~world() {
   if (!state_) return;
-  if (std::uncaught_exceptions() > 0) abort("an exception left the scope of its world");
+  if (std::uncaught_exceptions() > 0) {
+    break_world(*state_->boot, "an exception left the scope of its world");
+  }
   state_->depart();
 }
 
@@ -605,11 +619,7 @@ std::vector<std::byte> world::get(const std::string& key) {
 }
 
 void world::abort(const std::string& why) noexcept {
-  try {
-    state_->boot->fail({status::aborted, rank(), why});
-  } catch (...) {
-    // Out of memory for the message: the connection's end will tell the others.
-  }
+  if (break_world(*state_->boot, why)) log::error(rank(), "world: aborted: ", why);
 }
 
 void world::check() const {
@@ -666,13 +676,14 @@ registration::registration(world& w, void* p, std::size_t bytes) {
 
 registration::~registration() {
   if (!state_) return;
+  const bool told = state_->owner->boot->told();
   try {
     // Nobody unmaps what another rank may still use.
     state_->owner->finish_commands();
     state_->owner->boot->barrier(state_->owner->options.timeout);
   } catch (...) {
     // The world is broken: the others have stopped.
-    state_->owner->tell_swallowed("end of a registration");
+    state_->owner->tell_swallowed("end of a registration", told);
   }
   if (state_->owner->proxy) state_->owner->proxy->remove_region(state_->region);
 }
@@ -716,7 +727,12 @@ class first_failure {
 void run(int ranks, const world_options& options, const std::function<void(world&)>& rank_main) {
   if (!launched()) return run_local(ranks, options, rank_main);
   world w(options);
-  rank_main(w);
+  try {
+    rank_main(w);
+  } catch (...) {
+    break_world(*w.state().boot, reason_of(std::current_exception()));
+    throw;
+  }
   w.stream().sync();
   w.barrier();
 }
@@ -751,7 +767,8 @@ void run_local(int ranks, const world_options& options,
     } catch (...) {
       const auto e = std::current_exception();
       failure.note(e);
-      boot->fail({status::aborted, r, reason_of(e)});
+      // Told here, too: what is thrown in the end does not say whose it was.
+      if (break_world(*boot, reason_of(e))) log::error(r, "world: aborted: ", reason_of(e));
     }
   };
   std::vector<std::thread> threads;

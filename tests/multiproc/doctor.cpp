@@ -103,7 +103,7 @@ TEST(Doctor, MisuseIsToldInOneLine) {
       {{"--reach", "here:"}, "HOST:PORT"},
       {{"--reach", "here:70000"}, "HOST:PORT"},
       {{"--listen", "70000"}, "70000"},
-      {{"--listen", "x"}, "x"},
+      {{"--listen", "x"}, "'x' is not a port"},
       {{"--ranks", "5000"}, "4096"},
       {{"--timeout", "0", "--listen", "0"}, "0"},
       {{"--listen", "0", "--reach", "a:1"}, "excludes"},

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "jobs.hpp"
 
 namespace {
@@ -117,6 +119,18 @@ TEST(LauncherExit, FirstFailureIsNamedNotWhatFollowsFromIt) {
     ASSERT_TRUE(p.wait(limit));
     ASSERT_EQ(p.code(), 7) << p.report();
     ASSERT_THAT(p.err(), HasSubstr("rank 2 exited with code 7"));
+  }
+}
+
+// The launcher used to name a victim.
+TEST(LauncherExit, RankThatLeavesEarlyIsNamedThoughItsCodeIsZero) {
+  for (int again = 0; again < 5; ++again) {
+    process p(job_command(3, {"lose", "leave", "barrier", "2"}));
+    ASSERT_TRUE(p.wait(limit));
+    EXPECT_EQ(p.code(), 9) << p.report();
+    EXPECT_THAT(p.err(),
+                HasSubstr("crosswarp: rank 2 exited with code 0 while others still needed it; "
+                          "then rank "));
   }
 }
 
@@ -258,7 +272,9 @@ INSTANTIATE_TEST_SUITE_P(
                     bad_options{{"--ranks=-1"}, "-1 ranks"},
                     bad_options{{"-n", "1000000"}, "1000000 ranks"},
                     bad_options{{"-n", "99999999999999"}, "99999999999999"},
-                    bad_options{{"-n", "two"}, "two"}, bad_options{{"-n", "2x"}, "2x"},
+                    bad_options{{"-n", "two"}, "--ranks: 'two' is not a number of ranks"},
+                    bad_options{{"-n", "2x"}, "2x"},
+                    bad_options{{"-n", "2", "--nodes", "x"}, "'x' is not a number of machines"},
                     bad_options{{"-n", "1.5"}, "1.5"}, bad_options{{"-n", ""}, "ranks"},
                     bad_options{{}, "required"},
                     bad_options{{"-n", "2", "--nodes", "0"}, "0 nodes"},
@@ -326,6 +342,10 @@ INSTANTIATE_TEST_SUITE_P(
                     misuse{{"bench"}, "bench: names is required"},
                     misuse{{"bench", "--loud"}, "bench: unknown option '--loud'"},
                     misuse{{"bench", "nothing"}, "'nothing' is none of exec, memory, proxy"},
+                    misuse{{"bench", "exec", "--plot", "/nowhere/p.svg"},
+                           "--plot: system error: /nowhere/p.svg: No such file or directory"},
+                    misuse{{"tour", "--report", "/nowhere/p.html"},
+                           "--report: system error: /nowhere/p.html: No such file or directory"},
                     misuse{{"tour", "--device", "abacus"}, "abacus"}));
 
 TEST(Command, HelpIsOutputAndSuccess) {
@@ -343,12 +363,27 @@ TEST(Command, HelpIsOutputAndSuccess) {
   EXPECT_THAT(whole.out(), HasSubstr("tour"));
 }
 
-TEST(Command, InfoWarnsOfVariablesThatNobodyReads) {
-  process p({CROSSWARP_COMMAND, "info"}, {{"CROSSWARP_HAEP", "1G"}, {"CROSSWARP_HEAP", "1M"}});
-  ASSERT_TRUE(p.wait(limit));
-  EXPECT_EQ(p.code(), 0) << p.report();
-  EXPECT_THAT(p.error_lines(),
-              ElementsAre(AllOf(StartsWith("crosswarp: "), HasSubstr("CROSSWARP_HAEP"))));
+// A misspelt variable used to show in nothing but what it did not do.
+TEST(Command, WarnsOnceOfVariablesThatNobodyReads) {
+  const environment e = {{"CROSSWARP_TIMOUT", "5"},
+                         {"CROSSWARP_TIMEOUT", "20"},
+                         {"CROSSWARP_HEAP", "1M"},
+                         {"CROSSWARP_TEST_SOMETHING", "1"}};
+  const auto warning = AllOf(HasSubstr("CROSSWARP_TIMOUT is set, but nobody reads it"),
+                             HasSubstr("did you mean CROSSWARP_TIMEOUT?"));
+  const std::vector<std::vector<std::string>> commands = {
+      {CROSSWARP_COMMAND, "info"},
+      job_command(3, {"work"}),
+      {CROSSWARP_COMMAND, "run", "-n", "2", CROSSWARP_COMMAND, "info"}};
+  for (const auto& words : commands) {
+    process p(words, e);
+    ASSERT_TRUE(p.wait(limit));
+    EXPECT_EQ(p.code(), 0) << p.report();
+    EXPECT_THAT(p.error_lines(), ElementsAre(AllOf(StartsWith("crosswarp: "), warning)));
+  }
+  process alone(rank_program({"work"}), e);
+  ASSERT_TRUE(alone.wait(limit));
+  EXPECT_THAT(alone.error_lines(), ElementsAre(AllOf(HasSubstr("crosswarp warn"), warning)));
 }
 
 TEST(Command, InfoTellsWhatIsBuiltIn) {
@@ -358,6 +393,21 @@ TEST(Command, InfoTellsWhatIsBuiltIn) {
   for (const char* feature : {"cuda", "fibers", "pmix", "topology", "checked", "schedules"}) {
     EXPECT_THAT(p.out(), HasSubstr("\"" + std::string(feature) + "\": "));
   }
+}
+
+TEST(Command, InfoTellsWhichEnginesThereAre) {
+  process text = command({"info"});
+  ASSERT_TRUE(text.wait(limit));
+  EXPECT_THAT(text.out(),
+              AllOf(HasSubstr("\nengines of the proxy\n  local    built in\n  ucx      "),
+                    HasSubstr("\n  mpi      ")));
+  process p = command({"info", "--json"});
+  ASSERT_TRUE(p.wait(limit));
+  const auto all = nlohmann::json::parse(p.out())["engines"];
+  ASSERT_EQ(all.size(), 3U) << p.report();
+  EXPECT_EQ(all[1]["name"], "ucx");
+  EXPECT_EQ(all[1]["found"], CROSSWARP_HAVE_UCX != 0) << p.report();
+  for (const auto& e : all) EXPECT_NE(e["where_or_why"], "") << p.report();
 }
 
 // ---- what is left

@@ -113,7 +113,7 @@ TEST(Log, SecretIsNeverInIt) {
 
 TEST(Log, LostRankIsNamedOnceByEachOther) {
   for (const int who : {0, 1}) {
-    process p(job_command(3, {"lose", "kill", "kernel", std::to_string(who)}));
+    process p(job_command(3, {"lose_while_busy", std::to_string(who)}));
     ASSERT_TRUE(p.wait(limit)) << p.report();
     const auto all = log_lines(p);
     EXPECT_EQ(all.size(), 2U) << p.report();
@@ -124,14 +124,36 @@ TEST(Log, LostRankIsNamedOnceByEachOther) {
   }
 }
 
-TEST(Log, AbortIsToldByEachRank) {
-  process p(job_command(3, {"lose", "throw", "barrier", "2"}));
-  ASSERT_TRUE(p.wait(limit)) << p.report();
-  const auto all = log_lines(p);
-  EXPECT_EQ(all.size(), 3U) << p.report();
-  for (int r = 0; r < 3; ++r) {
-    EXPECT_EQ(count(all, r, "error", "world: aborted (rank 2)"), 1) << p.report();
+// It used to be in the log, and then in what the waiting call threw.
+TEST(Log, WhatAWaitingCallThrowsIsNotToldAgain) {
+  for (const char* place : {"barrier", "get", "kernel"}) {
+    for (const char* how : {"throw", "kill"}) {
+      process p(job_command(3, {"lose", how, place, "2"}));
+      ASSERT_TRUE(p.wait(limit)) << p.report();
+      EXPECT_TRUE(log_lines(p).empty()) << p.report();
+      EXPECT_THAT(p.out(), AllOf(HasSubstr("survivor 0: "), HasSubstr("survivor 1: ")));
+    }
   }
+}
+
+// The others used to hear only that there was an exception.
+TEST(Log, ExceptionIsToldToAllRanksWithItsCause) {
+  process p(job_command(3, {"throw_in_run", "1"}));
+  ASSERT_TRUE(p.wait(limit)) << p.report();
+  EXPECT_EQ(p.code(), 9) << p.report();
+  const std::string others = ": aborted (rank 1): this rank has had enough";
+  EXPECT_THAT(p.error_lines(), testing::UnorderedElementsAre(
+                                   AllOf(StartsWith("[0] rank program: "), HasSubstr(others)),
+                                   "[1] rank program: this rank has had enough",
+                                   AllOf(StartsWith("[2] rank program: "), HasSubstr(others)),
+                                   "crosswarp: rank 1 exited with code 9"));
+  // Threads: what is thrown in the end does not say whose it was.
+  process threads(rank_program({"throw_in_run", "1"}), {{"CROSSWARP_HEAP", "1M"}});
+  ASSERT_TRUE(threads.wait(limit)) << threads.report();
+  EXPECT_THAT(
+      threads.error_lines(),
+      ElementsAre(HasSubstr("crosswarp error rank 1: world: aborted: this rank has had enough"),
+                  "rank program: this rank has had enough"));
 }
 
 TEST(Log, OffIsOff) {

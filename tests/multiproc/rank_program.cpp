@@ -198,6 +198,7 @@ void get_lost(const std::string& how) {
   if (how == "kill") raise(SIGKILL);
   if (how == "exit") _exit(7);
   if (how == "std_exit") std::exit(7);
+  if (how == "leave") std::exit(0);
   if (how == "throw") throw std::runtime_error("this rank has had enough");
   if (how == "terminate") std::terminate();
   if (how == "stop") {
@@ -240,6 +241,25 @@ int lose(const arguments& a) {
         " after " + std::to_string(took.count()) + " ms: " + e.what());
   }
   // As a program that gives up.
+  return 9;
+}
+
+/// Rank WHO throws in the function that it was given to run(); the others wait for it.
+int throw_in_run(const arguments& a) {
+  cw::run(3, [&](cw::world& w) {
+    if (w.rank() == number(a, 0)) throw std::runtime_error("this rank has had enough");
+    w.barrier();
+  });
+  return 0;
+}
+
+/// Rank WHO dies while the others are busy with something else.
+int lose_while_busy(const arguments& a) {
+  cw::world w;
+  w.barrier();
+  if (w.rank() == number(a, 0)) raise(SIGKILL);
+  signal(SIGTERM, SIG_IGN);
+  std::this_thread::sleep_for(milliseconds(500));
   return 9;
 }
 
@@ -346,6 +366,8 @@ int main(int argc, char** argv) {
       {"work", work},
       {"show_paths", show_paths},
       {"lose", lose},
+      {"throw_in_run", throw_in_run},
+      {"lose_while_busy", lose_while_busy},
       {"end_while_kernel_waits", end_while_kernel_waits},
       {"abort_with", abort_with},
       {"tell_secret", tell_secret},

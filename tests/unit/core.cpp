@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/log.hpp"
+#include "core/variables.hpp"
 #include "crosswarp/device/signal.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
@@ -32,6 +33,14 @@ TEST(Options, EverySettingIsOursAndExplained) {
     EXPECT_TRUE(s.name.starts_with("CROSSWARP_")) << s.name;
     EXPECT_FALSE(s.meaning.empty()) << s.name;
   }
+}
+
+TEST(Options, MisspeltNamesAreRecognised) {
+  EXPECT_EQ(cw::options::nearest_variable("CROSSWARP_TIMOUT"), "CROSSWARP_TIMEOUT");
+  EXPECT_EQ(cw::options::nearest_variable("CROSSWARP_LOGS"), "CROSSWARP_LOG");
+  EXPECT_EQ(cw::options::nearest_variable("CROSSWARP_SOMETHING_ELSE"), "");
+  EXPECT_EQ(cw::options::nearest_variable("CROSSWARP_FOO"), "") << "as long as LOG is not like it";
+  EXPECT_EQ(cw::options::nearest_variable("CROSSWARP_"), "") << "nothing is like everything";
 }
 
 TEST(LogLevel, IsOneOfSix) {

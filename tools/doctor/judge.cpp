@@ -7,8 +7,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
+#include "core/variables.hpp"
 #include "crosswarp/options.hpp"
 
 namespace crosswarp::tool::doctor_impl {
@@ -517,44 +517,13 @@ std::vector<finding> judge_answer(const reach_facts& f) {
 
 // ---- the environment
 
-namespace {
-
-/// How many letters must be changed, added or taken away.
-std::size_t distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row.back();
-}
-
-}  // namespace
-
-std::vector<finding> judge_variables(const environment_facts& e,
-                                     const std::vector<std::string>& known) {
-  constexpr std::string_view prefix = "CROSSWARP_";
+std::vector<finding> judge_variables(const environment_facts& e) {
   std::vector<finding> all;
   for (const std::string& name : e.unknown) {
-    std::string best;
-    std::size_t least = name.size();
-    for (const std::string& k : known) {
-      const std::size_t d = distance(name, k);
-      // Up to half of what follows the common prefix, and not more than three letters.
-      const std::size_t alike = std::min<std::size_t>(3, (k.size() - prefix.size() + 1) / 2);
-      if (d <= alike && d < least) {
-        least = d;
-        best = k;
-      }
-    }
+    const std::string meant = options::nearest_variable(name);
     all.push_back(hint("variables", name + " is set, but nobody reads it",
-                       best.empty() ? "unset it; crosswarp info --env lists those that are read"
-                                    : "did you mean " + best + "?"));
+                       meant.empty() ? "unset it; crosswarp info --env lists those that are read"
+                                     : "did you mean " + meant + "?"));
   }
   if (all.empty()) all.push_back(ok("variables", "no CROSSWARP_ variable that nobody reads"));
   return all;

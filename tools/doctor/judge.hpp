@@ -58,9 +58,8 @@ std::vector<finding> judge_reach(const reach_facts& f);
 std::vector<finding> judge_answer(const reach_facts& f);
 
 // ---- the environment
-/// One for each variable that nobody reads. `known`: those that somebody does.
-std::vector<finding> judge_variables(const environment_facts& e,
-                                     const std::vector<std::string>& known);
+/// One for each variable that nobody reads.
+std::vector<finding> judge_variables(const environment_facts& e);
 /// Values that are refused or contradict each other.
 std::vector<finding> judge_settings(const environment_facts& e);
 

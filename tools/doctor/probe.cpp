@@ -23,11 +23,11 @@
 #include <functional>
 #include <sstream>
 
+#include "core/variables.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
 #include "crosswarp/world.hpp"
 #include "proxy/load.hpp"
-#include "variables.hpp"
 #include "world/socket.hpp"
 
 namespace crosswarp::tool::doctor_impl {
@@ -427,7 +427,7 @@ environment_facts probe_environment() {
     if (s.name != "CROSSWARP_SECRET") look(s.name);
   }
   for (const char* name : {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}) look(name);
-  f.unknown = unknown_variables();
+  f.unknown = options::unknown_variables();
   try {
     (void)world_options::from_environment();
   } catch (const error& e) {
