@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ class samples {
   std::vector<double> values_;
 };
 
+/// Who calls SHMEM.
+enum class shmem_scope { thread, warp, block };
+
 /// What to measure and where.
 struct setup {
   device_ref device = device_ref::cpu();
@@ -53,6 +57,8 @@ struct setup {
   bool quick = false;      ///< fewer samples, for the tour and for tests
   std::string engine;      ///< of the proxy; empty: no proxy
   memory_kind heap_kind = memory_kind::device;
+  shmem_scope scope = shmem_scope::block;
+  std::string op;  ///< of bench shmem: put, get, p, g, amo, signal, barrier; empty: all
 };
 
 /// A benchmark that runs on all ranks of a world; rank 0 returns the rows.
@@ -66,6 +72,11 @@ using rank_runner = std::function<std::vector<row>(const std::string& name, cons
 std::vector<row> bench_exec(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_memory(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_proxy(const setup& s, const rank_runner& run_ranks);
+std::vector<row> bench_shmem(const setup& s, const rank_runner& run_ranks);
+/// What benchmarks/shmem_ops.c prints, by operation, built with Open MPI's OpenSHMEM; empty when
+/// that was not there. And built with ours.
+std::map<std::string, double> ops_of_oshmem();
+std::map<std::string, double> ops_of_ours();
 /// Whether ranks can be started that use this engine of the proxy.
 bool engine_usable(const std::string& engine);
 

@@ -1,29 +1,7 @@
 // crosswarp bench memory: signals, barriers and puts between ranks.
-#include <array>
-#include <cstdio>
-#include <memory>
-
 #include "bench.hpp"
-#include "crosswarp/options.hpp"
 
 namespace crosswarp::bench {
-namespace {
-
-/// The barrier of Open MPI's OpenSHMEM, measured now, if it was found when this was built.
-std::optional<double> oshmem_barrier_us(int ranks) {
-  const std::string program = CROSSWARP_OSHMEM_PEER;
-  if (program.empty()) return std::nullopt;
-  const std::string command = "OMPI_MCA_btl=^uct oshrun --allow-run-as-root --oversubscribe -n " +
-                              std::to_string(ranks) + " " + program + " 2>/dev/null";
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  if (!pipe) return std::nullopt;
-  double us = 0;
-  if (std::fscanf(pipe.get(), "barrier_us %lf", &us) != 1) return std::nullopt;
-  return us;
-}
-
-}  // namespace
-
 std::vector<row> bench_memory(const setup& s, const rank_runner& run_ranks) {
   std::vector<row> rows;
   const auto add = [&](std::vector<row> more) {
@@ -39,11 +17,11 @@ std::vector<row> bench_memory(const setup& s, const rank_runner& run_ranks) {
     these.ranks = n;
     auto more = run_ranks("barrier", these);
     if (s.device.kind() == device_kind::cpu && s.processes && !s.quick) {
+      const auto theirs = ops_of_oshmem();
       for (row& r : more) {
-        if (const auto us = oshmem_barrier_us(n)) {
-          r.peer = "oshmem barrier_all";
-          r.peer_median = us;
-        }
+        if (!theirs.contains("barrier")) continue;
+        r.peer = "oshmem barrier_all";
+        r.peer_median = theirs.at("barrier");
       }
     }
     add(more);

@@ -23,6 +23,15 @@ bool on_gpu(const world& w) {
   return w.options().device.kind() == device_kind::cuda;
 }
 
+double copy_rate(world& w, std::size_t bytes, int repeat, const std::function<void()>& f) {
+  w.stream().sync();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < repeat; ++i) f();
+  w.stream().sync();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  return static_cast<double>(bytes) * repeat / took.count() / 1e9;
+}
+
 namespace {
 
 namespace dev = crosswarp::device;
@@ -202,17 +211,6 @@ std::vector<row> barrier_benchmark(world& w, const setup& s) {
   return {r};
 }
 
-/// Gigabytes per second of `repeat` runs of `f` on the stream.
-template <class F>
-double rate(world& w, std::size_t bytes, int repeat, F&& f) {
-  w.stream().sync();
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < repeat; ++i) f();
-  w.stream().sync();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  return static_cast<double>(bytes) * repeat / took.count() / 1e9;
-}
-
 std::vector<row> put_benchmark(world& w, const setup& s) {
   const bool gpu = on_gpu(w);
   const std::size_t largest = gpu ? 1U << 30U : 64U << 20U;
@@ -232,9 +230,10 @@ std::vector<row> put_benchmark(world& w, const setup& s) {
           gpu ? launch_shape{.blocks = 132, .threads = 1024} : launch_shape{};
       const int repeat = static_cast<int>(std::clamp<std::size_t>((256U << 20U) / bytes, 4, 2000));
       for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
-        ours.add(rate(w, bytes, repeat,
-                      [&] { launch(w.stream(), shape, put_bytes{}, there, from.data(), bytes); }));
-        plain.add(rate(w, bytes, repeat, [&] { w.stream().copy(there, from.data(), bytes); }));
+        ours.add(copy_rate(w, bytes, repeat, [&] {
+          launch(w.stream(), shape, put_bytes{}, there, from.data(), bytes);
+        }));
+        plain.add(copy_rate(w, bytes, repeat, [&] { w.stream().copy(there, from.data(), bytes); }));
       }
       ours.fill(r);
       r.limit = plain.median();
@@ -252,6 +251,7 @@ rank_benchmark find_rank_benchmark(const std::string& name) {
   if (name == "barrier") return barrier_benchmark;
   if (name == "put") return put_benchmark;
   if (auto found = find_proxy_benchmark(name)) return found;
+  if (auto found = find_shmem_benchmark(name)) return found;
   throw error(errc::invalid_argument, "bench", "no rank benchmark '" + name + "'");
 }
 

@@ -100,6 +100,8 @@ std::vector<row> on_processes(const std::string& name, const setup& s) {
   const scratch_file answers;
   std::vector<std::string> arguments = {name, answers.path()};
   if (s.quick) arguments.emplace_back("--quick");
+  arguments.insert(arguments.end(), {"--scope", std::to_string(static_cast<int>(s.scope))});
+  if (!s.op.empty()) arguments.insert(arguments.end(), {"--op", s.op});
   if (!s.engine.empty()) arguments.insert(arguments.end(), {"--engine", s.engine});
   const bool gpu = s.device.kind() == device_kind::cuda;
   if (s.engine == "mpi") {
@@ -154,6 +156,8 @@ int bench_rank(const rank_options& o) {
   s.ranks = w.size();
   s.processes = true;
   s.quick = o.quick;
+  s.scope = static_cast<bench::shmem_scope>(o.scope);
+  s.op = o.op;
   const auto rows = bench::find_rank_benchmark(name)(w, s);
   if (w.rank() == 0) std::ofstream(o.answers) << nlohmann::json(rows);
   return 0;
@@ -177,8 +181,11 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
       add(bench::bench_memory(s, run_ranks));
     } else if (name == "proxy") {
       add(bench::bench_proxy(s, run_ranks));
+    } else if (name == "shmem") {
+      add(bench::bench_shmem(s, run_ranks));
     } else {
-      throw error(errc::invalid_argument, "bench", "'" + name + "' is none of exec, memory, proxy");
+      throw error(errc::invalid_argument, "bench",
+                  "'" + name + "' is none of exec, memory, proxy, shmem");
     }
   }
   return rows;
@@ -204,6 +211,11 @@ int bench(const bench_options& o) {
   s.device = device_ref::parse(o.device);
   s.processes = o.processes || (!o.threads && s.device.kind() == device_kind::cpu);
   s.quick = o.quick;
+  s.scope = o.scope == "thread" ? bench::shmem_scope::thread
+            : o.scope == "warp" ? bench::shmem_scope::warp
+                                : bench::shmem_scope::block;
+  s.op = o.op;
+  s.engine = o.path == "mapped" ? "" : o.path;
   std::ofstream picture;
   if (!o.plot.empty()) picture = create_file(o.plot, "--plot");
   const auto rows = run_benchmarks(o.names, s);

@@ -51,6 +51,9 @@ struct bench_options {
   bool quick = false;
   bool json = false;
   std::string plot;
+  std::string scope = "block";  ///< of bench shmem, and the next two
+  std::string op;               ///< empty: all
+  std::string path = "mapped";  ///< or an engine of the proxy
 };
 int bench(const bench_options& o);
 
@@ -66,6 +69,8 @@ struct rank_options {
   std::string answers;  ///< the file that rank 0 writes its rows to
   std::string engine;   ///< of the proxy; empty: no proxy
   bool quick = false;
+  int scope = 0;
+  std::string op;
 };
 /// One rank of a benchmark; started by bench().
 int bench_rank(const rank_options& o);

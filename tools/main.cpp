@@ -82,7 +82,7 @@ void add_trace(CLI::App& app, tool::trace_options& o) {
 }
 
 void add_bench(CLI::App& app, tool::bench_options& o) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure: exec, memory, proxy");
+  CLI::App* bench = app.add_subcommand("bench", "Measure: exec, memory, proxy, shmem");
   bench->add_option("names", o.names, "Which benchmarks")->required();
   bench->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
   bench->add_flag("--processes", o.processes, "Ranks are processes (the default on the CPU)");
@@ -90,6 +90,12 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
   bench->add_flag("--quick", o.quick,
                   "A first look: about a quarter of the samples, so medians are rough, p10 and p90 "
                   "rougher; no job starts, no peer, no puts above 16 MiB (64 MiB on a GPU)");
+  bench->add_option("--scope", o.scope, "shmem: who calls")
+      ->check(CLI::IsMember({"thread", "warp", "block"}));
+  bench->add_option("--op", o.op, "shmem: only this")
+      ->check(CLI::IsMember({"put", "get", "p", "g", "amo", "signal", "barrier"}));
+  bench->add_option("--path", o.path, "shmem: by loads and stores, or by this engine of the proxy")
+      ->check(CLI::IsMember({"mapped", "local", "ucx", "mpi"}));
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");
 }
@@ -108,6 +114,8 @@ void add_bench_rank(CLI::App& app, tool::rank_options& o) {
   rank->add_option("answers", o.answers);
   rank->add_flag("--quick", o.quick);
   rank->add_option("--engine", o.engine);
+  rank->add_option("--scope", o.scope);
+  rank->add_option("--op", o.op);
 }
 
 /// `run OPTIONS [--] PROGRAM ARGUMENTS`: what comes from the program on is the program's, whatever

@@ -7,7 +7,7 @@
 
 namespace crosswarp::tool {
 
-/// All rows of the named benchmarks: exec, memory, proxy.
+/// All rows of the named benchmarks: exec, memory, proxy, shmem.
 std::vector<bench::row> run_benchmarks(const std::vector<std::string>& names,
                                        const bench::setup& s);
 

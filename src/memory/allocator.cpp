@@ -11,8 +11,6 @@ namespace {
 
 // Blocks begin and end on lines of their own, so that two of them never share one.
 constexpr std::size_t granule = 128;
-// Heaps begin on pages, so no alignment beyond one can be promised.
-constexpr std::size_t page = 4096;
 
 std::size_t round_up(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
@@ -25,11 +23,11 @@ allocator::allocator(std::size_t first, std::size_t last) {
   if (first < last) free_[first] = last - first;
 }
 
-std::size_t allocator::allocate(std::size_t bytes, std::size_t alignment) {
-  if (!std::has_single_bit(alignment) || alignment > page) {
+std::size_t allocator::allocate(std::size_t bytes, std::size_t alignment, std::size_t most) {
+  if (!std::has_single_bit(alignment) || alignment > most) {
     throw error(errc::invalid_argument, "symmetric allocation",
                 "alignment " + std::to_string(alignment) + ": a power of two up to " +
-                    std::to_string(page));
+                    std::to_string(most));
   }
   alignment = std::max(alignment, granule);
   std::size_t largest = 0;

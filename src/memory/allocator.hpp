@@ -14,8 +14,8 @@ class allocator {
   allocator(std::size_t first, std::size_t last);
 
   /// Throws error(out_of_memory) with what is left, error(invalid_argument) for an alignment that
-  /// is no power of two or more than a page.
-  std::size_t allocate(std::size_t bytes, std::size_t alignment);
+  /// is no power of two or more than `most`, which heaps themselves are aligned to.
+  std::size_t allocate(std::size_t bytes, std::size_t alignment, std::size_t most);
   void release(std::size_t offset) noexcept;
 
   [[nodiscard]] std::size_t used() const noexcept { return used_; }

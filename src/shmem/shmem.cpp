@@ -91,7 +91,7 @@ struct shmem::state {
     const device::world d = w->device();
     bool mapped = true;
     for (int r = 0; r < w->size(); ++r) mapped = mapped && w->is_mapped(r);
-    return device::shmem({.heap = {heap(), w->options().heap_bytes, d.peers, 0},
+    return device::shmem({.heap = {heap(), world_impl::heap_bytes(w->state()), d.peers, 0},
                           .others = segment_table ? segment_table->data() : nullptr,
                           .other_count = static_cast<int>(segments.size()),
                           .team = who,

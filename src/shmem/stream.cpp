@@ -148,7 +148,7 @@ void shmem_stream::put_signal(void* dest, const void* source, std::size_t bytes,
 }
 void shmem_stream::signal(std::uint64_t* signal, std::uint64_t value, signal_op how, int pe) {
   // After all that the stream did before, as a put with signal is.
-  put_signal(signal, nullptr, 0, signal, value, how, pe);
+  put_signal(nullptr, nullptr, 0, signal, value, how, pe);
 }
 void shmem_stream::quiet() {
   launch(*on_, {}, quiet_kernel{}, context_, outcome_.data());

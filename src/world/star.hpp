@@ -22,6 +22,7 @@ enum message : std::uint32_t {
   value_of,            // server: key, value
   broken,              // both: status, rank, why
   bye,                 // client: leaves in good order
+  quit,                // both: the exit code of all processes
 };
 /// Of a message from a member; strangers get `stranger_limit` until they have proven themselves.
 inline constexpr std::size_t member_limit = 256U << 20U;

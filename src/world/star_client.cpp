@@ -1,6 +1,8 @@
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <condition_variable>
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <thread>
@@ -10,6 +12,13 @@
 
 namespace crosswarp::world_impl {
 namespace {
+
+/// While other threads do whatever they do; what they had printed is not lost, unless one of them
+/// is printing.
+[[noreturn]] void end_process(int code) {
+  if (ftrylockfile(stdout) == 0) std::fflush(stdout);
+  _exit(code);
+}
 
 class star_client final : public bootstrap {
  public:
@@ -105,6 +114,17 @@ class star_client final : public bootstrap {
     return told_;
   }
 
+  void end_job(int code) noexcept override {
+    try {
+      const std::scoped_lock lock(mutex_);
+      post({quit, packer().u32(static_cast<std::uint32_t>(code)).take()}, after(grace));
+    } catch (const error&) {
+      return;  // the server is gone, and with it the job
+    }
+    // The answer ends this process too, after the others were told: the server may be in it.
+    std::this_thread::sleep_for(grace);
+  }
+
   void leave() noexcept override {
     {
       const std::scoped_lock lock(mutex_);
@@ -176,6 +196,7 @@ class star_client final : public bootstrap {
 
   void hear(const frame& f) {
     unpacker u(f.body);
+    if (f.type == quit) end_process(static_cast<int>(u.u32()));
     if (f.type == broken) {
       fault news{static_cast<status>(u.u32()), static_cast<int>(u.u32()), {}};
       news.why = u.text();

@@ -92,6 +92,10 @@ frame broken_frame(const fault& f) {
                       .take()};
 }
 
+frame quit_frame(std::uint32_t code) {
+  return {quit, packer().u32(code).take()};
+}
+
 }  // namespace
 
 class star_server::impl {
@@ -371,6 +375,7 @@ class star_server::impl {
                          .raw(ours.data(), ours.size())
                          .take()});
     if (h.wreck) say(c, broken_frame(*h.wreck));
+    if (exit_code_) say(c, quit_frame(*exit_code_));
   }
 
   hall& hall_of(std::uint32_t world) {
@@ -403,6 +408,8 @@ class star_server::impl {
       }
       case bye:
         return on_bye(h, c);
+      case quit:
+        return on_quit(u.u32());
       default:
         throw error(errc::refused, "bootstrap", "an unknown message");
     }
@@ -414,6 +421,17 @@ class star_server::impl {
     for (const auto& [number, r] : h.rounds) {
       if (!r.slots[static_cast<std::size_t>(c.rank)]) {
         return wreck(h, {status::peer_lost, c.rank, "it has left the world"});
+      }
+    }
+  }
+
+  void on_quit(std::uint32_t code) {
+    if (exit_code_) return;
+    exit_code_ = code;
+    // Who hosts this server hears it last.
+    for (const bool hosts : {false, true}) {
+      for (const auto& c : connections_) {
+        if (c->member && (c->rank == host_rank_) == hosts) say(*c, quit_frame(code));
       }
     }
   }
@@ -507,7 +525,8 @@ class star_server::impl {
   descriptor wake_;
   std::vector<std::unique_ptr<connection>> connections_;
   std::map<std::uint32_t, hall> halls_;
-  std::vector<std::string> gone_;  // by rank: why, empty while it lives
+  std::vector<std::string> gone_;           // by rank: why, empty while it lives
+  std::optional<std::uint32_t> exit_code_;  // once a rank has ended the job
 
   std::atomic<int> culprit_{-1};
   std::mutex mutex_;  // the two below

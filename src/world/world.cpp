@@ -454,7 +454,7 @@ heap_block::heap_block(world& w, std::size_t bytes_asked, std::size_t alignment)
                                       std::to_string(alignment);
     throw error(errc::asymmetric, "symmetric allocation", why, r);
   }
-  offset_ = owner_->blocks.allocate(bytes_asked, alignment);
+  offset_ = owner_->blocks.allocate(bytes_asked, alignment, owner_->heap->alignment);
   // Memory that nobody had before is zero. What was used is cleared before anybody may write it.
   const std::size_t end = offset_ + bytes_asked;
   const std::size_t used = std::min(end, owner_->touched) - std::min(offset_, owner_->touched);
@@ -483,6 +483,9 @@ int rank_of(const state& s) noexcept {
 }
 device_ref device_of(const state& s) noexcept {
   return s.options.device;
+}
+std::size_t heap_bytes(const state& s) {
+  return whole_heap(s.options, s.boot->size());
 }
 std::byte* heap_base(const state& s, int pe) {
   return s.heap->base.at(static_cast<std::size_t>(pe));

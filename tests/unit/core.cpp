@@ -95,7 +95,7 @@ TEST(Allocator, BlocksAreApartAlignedAndComeBack) {
       const std::size_t alignment = std::size_t{1} << random() % 13;
       std::size_t at = 0;
       try {
-        at = a.allocate(bytes, alignment);
+        at = a.allocate(bytes, alignment, 4096);
       } catch (const cw::error& e) {
         ASSERT_EQ(e.code(), cw::errc::out_of_memory);
         continue;
@@ -120,13 +120,14 @@ TEST(Allocator, BlocksAreApartAlignedAndComeBack) {
   }
   for (const auto& [at, bytes] : live) a.release(at);
   EXPECT_EQ(a.used(), 0U);
-  EXPECT_NO_THROW((void)a.allocate(last - 1024, 128)) << "free pieces have grown together again";
+  EXPECT_NO_THROW((void)a.allocate(last - 1024, 128, 4096))
+      << "free pieces have grown together again";
 }
 
 TEST(Allocator, EqualStepsGiveEqualHistories) {
   cw::memory::allocator a(0, 1U << 20U);
   cw::memory::allocator b(0, 1U << 20U);
-  EXPECT_EQ(a.allocate(100, 256), b.allocate(100, 256));
+  EXPECT_EQ(a.allocate(100, 256, 4096), b.allocate(100, 256, 4096));
   EXPECT_EQ(a.history(), b.history());
   a.release(0);
   EXPECT_NE(a.history(), b.history());
@@ -134,10 +135,10 @@ TEST(Allocator, EqualStepsGiveEqualHistories) {
 
 TEST(Allocator, HugeAndOddRequestsAreRefused) {
   cw::memory::allocator a(0, 1U << 20U);
-  EXPECT_THROW((void)a.allocate(std::numeric_limits<std::size_t>::max(), 128), cw::error);
-  EXPECT_THROW((void)a.allocate(16, 3), cw::error);
-  EXPECT_THROW((void)a.allocate(16, 0), cw::error);
-  EXPECT_THROW((void)a.allocate(1, std::size_t{1} << 62U), cw::error);
+  EXPECT_THROW((void)a.allocate(std::numeric_limits<std::size_t>::max(), 128, 4096), cw::error);
+  EXPECT_THROW((void)a.allocate(16, 3, 4096), cw::error);
+  EXPECT_THROW((void)a.allocate(16, 0, 4096), cw::error);
+  EXPECT_THROW((void)a.allocate(1, std::size_t{1} << 62U, 4096), cw::error);
 }
 
 }  // namespace

@@ -385,7 +385,8 @@ struct sum {
   template <class T>
   CW_FN constexpr T operator()(T a, T b) const noexcept {
     if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+      const std::uint64_t wrapped = static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b);
+      return static_cast<T>(wrapped);
     } else {
       return a + b;
     }
@@ -395,7 +396,8 @@ struct prod {
   template <class T>
   CW_FN constexpr T operator()(T a, T b) const noexcept {
     if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+      const std::uint64_t wrapped = static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b);
+      return static_cast<T>(wrapped);
     } else {
       return a * b;
     }

@@ -24,6 +24,8 @@ requires std::is_trivially_copyable_v<T> std::vector<T> world::allgather(const T
 namespace world_impl {
 /// Where a rank's heap is mapped here, as the host names it; null when it is not.
 [[nodiscard]] std::byte* heap_base(const state& s, int pe);
+/// From there to its end, with what the world keeps for itself.
+[[nodiscard]] std::size_t heap_bytes(const state& s);
 }  // namespace world_impl
 
 template <class T>

@@ -15,6 +15,8 @@ class mapping {
   virtual ~mapping() = default;
   /// By rank; null where a rank's memory cannot be reached.
   std::vector<std::byte*> base;
+  /// What every rank's own memory is aligned to.
+  std::size_t alignment = 4096;
   /// How it was done, for people: "same process", "memfd", "CUDA VMM", "CUDA IPC".
   std::string how;
 };

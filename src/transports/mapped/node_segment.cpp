@@ -36,6 +36,8 @@ std::size_t available_memory() {
   return available;
 }
 
+constexpr std::size_t large_page = 2U << 20U;
+
 std::size_t round_up(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
 }
@@ -51,6 +53,29 @@ descriptor make_segment(std::size_t length) {
   return fd;
 }
 
+/// Maps all of a segment.
+std::byte* map_aligned(int fd, std::size_t length, std::size_t alignment) {
+  const auto check = [&](void* p) {
+    if (p != MAP_FAILED) return static_cast<std::byte*>(p);
+    throw error::from_errno(errno, "mmap", options::print_bytes(length) + " of shared memory");
+  };
+  // Room for it and for what comes before the first multiple; the rest is given back.
+  const std::size_t room = length + alignment;
+  std::byte* const from =
+      check(mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  const std::size_t skip = round_up(reinterpret_cast<std::uintptr_t>(from), alignment) -
+                           reinterpret_cast<std::uintptr_t>(from);
+  void* const p = mmap(from + skip, length, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+  const int why = errno;
+  if (p == MAP_FAILED) munmap(from, room);
+  errno = why;
+  std::byte* const start = check(p);
+  if (skip > 0) munmap(from, skip);
+  munmap(start + length, room - skip - length);
+  return start;
+}
+
 }  // namespace
 
 void check_host_memory(std::size_t bytes_each, std::size_t ranks) {
@@ -64,7 +89,8 @@ void check_host_memory(std::size_t bytes_each, std::size_t ranks) {
 
 node_segment::node_segment(const request& r, std::size_t bytes_here) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t mine = round_up(std::max<std::size_t>(bytes_here, 1), page);
+  alignment = bytes_here >= large_page ? large_page : page;
+  const std::size_t mine = round_up(std::max<std::size_t>(bytes_here, 1), alignment);
   const auto lengths = r.boot.allgather(packer().u64(mine).take(), r.timeout);
   std::vector<std::size_t> offset;
   std::size_t largest = 0;
@@ -79,12 +105,7 @@ node_segment::node_segment(const request& r, std::size_t bytes_here) {
   if (r.who.locals.front() == r.boot.rank()) made = make_segment(length_);
   auto all = allgather_descriptors(r.boot, r.who.locals, made.get(), r.timeout);
   fd_ = std::move(all.front());
-  void* p =
-      mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
-  if (p == MAP_FAILED) {
-    throw error::from_errno(errno, "mmap", options::print_bytes(length_) + " of shared memory");
-  }
-  start_ = static_cast<std::byte*>(p);
+  start_ = map_aligned(fd_.get(), length_, alignment);
   if (r.device.kind() == device_kind::cuda) {
     exec::cuda::pin(r.device, start_, length_);
     pinned_ = true;

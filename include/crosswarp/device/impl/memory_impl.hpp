@@ -27,9 +27,10 @@ CW_FN inline void copy_words(Word* dst, const Word* src, std::size_t count, std:
   for (; i < count; i += stride) dst[i] = src[i];
 }
 
-/// The interleaved copy that GPUs want: coalesced across a warp.
-CW_FN inline void copy_interleaved(std::byte* dst, const std::byte* src, std::size_t bytes,
-                                   std::size_t rank, std::size_t size) noexcept {
+/// The interleaved copy that GPUs want: coalesced across a warp. Not in line: it is long, and
+/// kernels that put in many places would consist of it.
+CW_COLD CW_FN inline void copy_interleaved(std::byte* dst, const std::byte* src, std::size_t bytes,
+                                           std::size_t rank, std::size_t size) noexcept {
   const auto misfit = reinterpret_cast<std::uintptr_t>(dst) ^ reinterpret_cast<std::uintptr_t>(src);
   if (misfit % 4 != 0) return copy_words(dst, src, bytes, rank, size);
   const std::size_t width = misfit % 16 == 0 ? 16 : 4;

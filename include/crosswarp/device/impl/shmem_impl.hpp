@@ -236,6 +236,7 @@ CW_FN inline void get_mapped(const G& g, void* to, const void* from, std::size_t
 template <group G>
 CW_FN inline status shmem::put_bytes(const G& g, void* dest, const void* source, std::size_t bytes,
                                      int pe, bool blocking) const noexcept {
+  if (bytes == 0 && p_.team.has(pe)) return status::ok;
   const place to = find(dest, bytes, pe);
   if (to.rank < 0) return status::invalid;
   if (to.mapped != nullptr) {
@@ -250,6 +251,7 @@ CW_FN inline status shmem::put_bytes(const G& g, void* dest, const void* source,
 template <group G>
 CW_FN inline status shmem::get_bytes(const G& g, void* dest, const void* source, std::size_t bytes,
                                      int pe, bool blocking) const noexcept {
+  if (bytes == 0 && p_.team.has(pe)) return status::ok;
   const place from = find(source, bytes, pe);
   if (from.rank < 0) return status::invalid;
   if (from.mapped != nullptr) {
@@ -398,8 +400,8 @@ CW_FN inline status shmem::put_signal_bytes(const G& g, void* dest, const void* 
                                             std::size_t bytes, std::uint64_t* signal,
                                             std::uint64_t value, signal_op how, int pe,
                                             bool blocking) const noexcept {
-  const place to = find(dest, bytes, pe);
   const place flag = find(signal, sizeof(*signal), pe);
+  const place to = bytes == 0 ? flag : find(dest, bytes, pe);  // no data may be anywhere
   if (to.rank < 0 || flag.rank < 0) return status::invalid;
   if (to.mapped != nullptr && flag.mapped != nullptr) {
     g.sync();

@@ -1,0 +1,47 @@
+// The process's part in the job, from shmem_init to shmem_finalize.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "call.hpp"
+
+struct shmem_team_object {
+  std::optional<crosswarp::shmem::team> own;  // the two that are always there belong to the runtime
+  const crosswarp::shmem::team* team;
+  crosswarp::device::shmem view;
+  shmem_team_config_t config;
+};
+
+namespace crosswarp::shmem_c {
+
+struct runtime {
+  runtime();
+  ~runtime();
+
+  crosswarp::world world;
+  crosswarp::shmem shmem;
+  shmem_team_object all;
+  shmem_team_object shared;
+  void* nowhere;  // symmetric, for data of no length
+
+  std::mutex mutex;  // all below
+  std::map<shmem_team_t, std::unique_ptr<shmem_team_object>> teams;
+  std::map<shmem_ctx_t, std::unique_ptr<shmem_ctx_object>> contexts;
+  /// Active sets that were used, by start, logarithm of the stride, and size.
+  std::map<std::tuple<int, int, int>, device::shmem> sets;
+};
+
+/// Null outside of shmem_init and shmem_finalize.
+extern runtime* job;
+/// Ends the process when there is none.
+runtime& job_for(const char* name);
+/// Null for SHMEM_TEAM_INVALID.
+shmem_team_object* team_of(shmem_team_t team);
+/// Ends all PEs with this code.
+[[noreturn]] void end_job(int code) noexcept;
+
+}  // namespace crosswarp::shmem_c
