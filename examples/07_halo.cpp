@@ -19,7 +19,7 @@ namespace cw = crosswarp;
 namespace dev = crosswarp::device;
 using cw::status;
 
-constexpr int iterations = 100;
+constexpr int iterations = 200;
 // A tile, and what it is with one line of its neighbours' around it.
 constexpr int tile = 24;
 constexpr int pitch = tile + 2;
