@@ -8,12 +8,13 @@ export NINJA_STATUS ?= [%f/%t %es] # the blank before this comment belongs to it
 export PATH := $(PATH):/usr/local/cuda/bin
 TOUR_ARGS ?=
 
-.PHONY: help tour test format lint gpu-check clean
+.PHONY: help tour test check format lint gpu-check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make tour       set up, build, and run every module once, verified (TOUR_ARGS=...)"
 	@echo "make test       set up, build, and run all checks that need no GPU"
+	@echo "make check      set up, build, and run the examples as ranks of a launcher (LAUNCH_CMD='mpirun -n 4')"
 	@echo "make gpu-check  on a machine with a GPU: build, test, measure, write one report"
 	@echo "make lint       clang-format, clang-tidy and cppcheck; changes nothing"
 	@echo "make format     let clang-format rewrite the sources"
@@ -29,6 +30,10 @@ tour:
 test:
 	@scripts/setup test
 	@scripts/test
+
+check:
+	@scripts/setup tour
+	@scripts/check
 
 lint:
 	@scripts/lint
