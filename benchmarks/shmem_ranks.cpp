@@ -134,7 +134,7 @@ row shmem_row(const world& w, const setup& s, const std::string& what) {
 int threads_for(const world& w, const setup& s, std::size_t bytes) {
   if (!on_gpu(w) || s.scope == shmem_scope::thread) return 1;
   if (s.scope == shmem_scope::warp) return 32;
-  return bytes >= (32U << 10U) ? 1024 : bytes >= 2048 ? 256 : 32;
+  return bytes >= (32U << 10U) ? 512 : bytes >= 2048 ? 256 : 32;
 }
 
 template <class Kernel, class... Args>
@@ -246,7 +246,7 @@ std::vector<row> bandwidth_rows(world& w, const setup& s) {
   r.unit = "GB/s";
   if (w.rank() == 0) {
     const launch_shape shape =
-        on_gpu(w) ? launch_shape{.blocks = 132, .threads = 1024} : launch_shape{};
+        on_gpu(w) ? launch_shape{.blocks = 264, .threads = 512} : launch_shape{};
     const buffer<std::byte> other(w.options().device, bytes);
     samples ours;
     samples plain;

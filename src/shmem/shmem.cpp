@@ -68,7 +68,7 @@ struct shmem::state {
   std::map<void*, std::pair<world_impl::heap_block, std::size_t>> blocks;
   std::vector<registration> registrations;
   std::vector<shmem_segment> segments;
-  std::unique_ptr<buffer<shmem_segment>> segment_table;
+  std::vector<buffer<shmem_segment>> segment_tables;  // all: views keep the one they were made with
   std::unique_ptr<team> all;
   std::unique_ptr<team> shared;
 
@@ -90,9 +90,9 @@ struct shmem::state {
   [[nodiscard]] device::shmem view(const shmem_team& who, const shmem_sync& sync, int queue) const {
     const device::world d = w->device();
     bool mapped = true;
-    for (int r = 0; r < w->size(); ++r) mapped = mapped && w->is_mapped(r);
+    for (int pe = 0; pe < who.n_pes(); ++pe) mapped = mapped && w->is_mapped(who.world_pe(pe));
     return device::shmem({.heap = {heap(), world_impl::heap_bytes(w->state()), d.peers, 0},
-                          .others = segment_table ? segment_table->data() : nullptr,
+                          .others = segment_tables.empty() ? nullptr : segment_tables.back().data(),
                           .other_count = static_cast<int>(segments.size()),
                           .team = who,
                           .sync = sync,
@@ -298,8 +298,7 @@ void shmem::add_segment(void* base, std::size_t bytes) {
   registration r(*s.w, base, bytes);
   s.segments.push_back({static_cast<std::byte*>(base), bytes, r.peers(), r.region()});
   s.registrations.push_back(std::move(r));
-  s.segment_table = std::make_unique<buffer<shmem_segment>>(
-      s.w->options().device, std::span<const shmem_segment>(s.segments));
+  s.segment_tables.emplace_back(s.w->options().device, std::span<const shmem_segment>(s.segments));
 }
 
 }  // namespace crosswarp

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 
 #include "crosswarp/shmem_stream.hpp"
@@ -173,14 +174,22 @@ struct team_works {
   }
 };
 
-/// As many PEs as this test has are in the team, each on its own stream.
-void expect_team_works(cw::world& w, const cw::shmem::team& t, int* dest, int* source) {
+/// Collective over all PEs, also those who have no part in it.
+void expect_works(cw::world& w, const std::optional<dev::shmem>& set, int* dest, int* source) {
   cw::buffer<report> out(w.options().device, 1);
-  cw::launch(w.stream(), {.threads = 40}, kernel<team_works>{}, t.device(), caller::block,
-             out.data(), dest, source);
-  w.stream().sync();
+  w.barrier();
+  if (set) {
+    cw::launch(w.stream(), {.threads = 40}, kernel<team_works>{}, *set, caller::block, out.data(),
+               dest, source);
+    w.stream().sync();
+  }
+  w.barrier();
   EXPECT_EQ(out.read().front().what, status::ok)
       << "PE " << w.rank() << ", line " << out.read().front().line;
+  w.barrier();
+}
+void expect_works(cw::world& w, const std::optional<cw::shmem::team>& t, int* dest, int* source) {
+  expect_works(w, t ? std::optional(t->device()) : std::nullopt, dest, source);
 }
 
 TEST(ShmemTeams, AreSplitAndWork) {
@@ -200,9 +209,8 @@ TEST(ShmemTeams, AreSplitAndWork) {
       if (even) {
         EXPECT_EQ(even->my_pe(), me / 2);
         EXPECT_EQ(even->view().world_pe(1 % even->n_pes()), 2 * (1 % even->n_pes()));
-        expect_team_works(w, *even, dest, source);
       }
-      w.barrier();
+      expect_works(w, even, dest, source);
     }
     // Two teams at once, backwards and of one.
     std::vector<int> backwards;
@@ -210,10 +218,10 @@ TEST(ShmemTeams, AreSplitAndWork) {
     const auto back = sh.make_team(sh.all(), backwards);
     ASSERT_TRUE(back.has_value());
     EXPECT_EQ(back->my_pe(), n - 1 - me);
-    expect_team_works(w, *back, dest, source);
+    expect_works(w, back, dest, source);
     const auto last = sh.split_strided(*back, 0, 1, 1);
     EXPECT_EQ(last.has_value(), me == n - 1);
-    if (last) expect_team_works(w, *last, dest, source);
+    expect_works(w, last, dest, source);
     // In an order that no stride describes.
     if (n >= 3) {
       const int odd[] = {1, 0, 2};
@@ -223,17 +231,14 @@ TEST(ShmemTeams, AreSplitAndWork) {
         EXPECT_EQ(sh.all().view().translate(1, listed->view()), 0);
         EXPECT_EQ(listed->view().translate(0, back->view()), n - 2);
         EXPECT_EQ(listed->view().translate(7, back->view()), -1);
-        expect_team_works(w, *listed, dest, source);
       }
-      w.barrier();
+      expect_works(w, listed, dest, source);
     }
     const auto grid = sh.split_2d(sh.all(), 2);
     EXPECT_EQ(grid.row.my_pe(), me % 2);
     EXPECT_EQ(grid.column.my_pe(), me / 2);
-    expect_team_works(w, grid.row, dest, source);
-    w.barrier();
-    expect_team_works(w, grid.column, dest, source);
-    w.barrier();
+    expect_works(w, grid.row.device(), dest, source);
+    expect_works(w, grid.column.device(), dest, source);
   });
 }
 
@@ -361,8 +366,10 @@ TEST(ShmemErrors, CollectivesThatDoNotMatchAreFound) {
     cw::shmem sh(w);
     int* const box = zeroed<int>(sh, 8 + static_cast<std::size_t>(w.size()));
     cw::buffer<report> out(w.options().device, 1);
+    w.barrier();
     cw::launch(w.stream(), {}, kernel<disagrees>{}, sh.device(), caller::thread, out.data(), box);
     w.stream().sync();
+    w.barrier();
     EXPECT_EQ(out.read().front().what, status::invalid);
     w.barrier();
   });
@@ -389,8 +396,8 @@ TEST(Shmem, TwoWorldsAtOnce) {
     cw::shmem two(w);
     int* const a = zeroed<int>(one, static_cast<std::size_t>(w.size()));
     int* const b = zeroed<int>(two, 1);
-    expect_team_works(w, one.all(), a, b);
-    expect_team_works(w, two.all(), a, b);
+    expect_works(w, one.device(), a, b);
+    expect_works(w, two.device(), a, b);
   });
 }
 
@@ -464,14 +471,8 @@ TEST(Shmem, ActiveSetsMeetWithoutATeam) {
     int* const dest = zeroed<int>(sh, static_cast<std::size_t>(w.size()));
     int* const source = zeroed<int>(sh, 1);
     const auto run = [&](int start, int stride, int size) {
-      w.barrier();  // those who are not in the set are done with the memory
       const dev::shmem set = sh.active_set(start, stride, size);
-      if (set.my_pe() < 0) return;
-      cw::buffer<report> out(w.options().device, 1);
-      cw::launch(w.stream(), {}, kernel<team_works>{}, set, caller::thread, out.data(), dest,
-                 source);
-      w.stream().sync();
-      EXPECT_EQ(out.read().front().what, status::ok) << out.read().front().line;
+      expect_works(w, set.my_pe() < 0 ? std::nullopt : std::optional(set), dest, source);
     };
     run(0, 1, w.size());
     run(0, 2, (w.size() + 1) / 2);

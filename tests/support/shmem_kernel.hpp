@@ -72,8 +72,10 @@ struct kernel {
 template <class Body, class... Args>
 void expect_ok(cw::world& w, const dev::shmem& sh, caller who, Args... args) {
   cw::buffer<report> out(w.options().device, 1);
+  w.barrier();  // nobody allocates while a kernel of another PE spins on the same GPU
   cw::launch(w.stream(), {.threads = 40}, kernel<Body>{}, sh, who, out.data(), args...);
   w.stream().sync();
+  w.barrier();
   const report r = out.read().front();
   EXPECT_EQ(r.what, cw::status::ok)
       << "PE " << w.rank() << ", " << name_of(who) << ", line " << r.line;

@@ -114,7 +114,7 @@ class shmem {
   /// The same with the block's own order: fence() and quiet() are for what it issued alone.
   [[nodiscard]] CW_FN shmem on_block(const kernel_context& k) const noexcept {
     shmem own = *this;
-    own.p_.queue = k.block_index();
+    own.p_.queue = p_.queue + k.block_index();
     return own;
   }
   /// The same with a deadline of one's own.
@@ -277,8 +277,9 @@ class shmem {
   // ---- collectives of the team
   //
   // Callers: one group on each PE, the same kind and size of group not required. All PEs call the
-  //          same collectives of a team in the same order; two at a time need two teams. Fails:
-  //          invalid, too, when another PE called something else.
+  //          same collectives of a team in the same order; two at a time need two teams.
+  // Fails:   invalid, too, when another PE called something else. A team whose collective failed
+  //          for another reason than a bad argument is of no more use, nor is a lock.
   // dest and source are symmetric, and apart, or equal where it says so.
 
   /// Meets; what each did before in its own memory is visible to all after.

@@ -193,7 +193,8 @@ CW_FN inline status shmem::alltoalls(const G& g, T* dest, const T* source, std::
 template <group G, class T, class Work>
 CW_FN inline status shmem::by_slices(const G& g, std::uint16_t mark, T* dest, const T* source,
                                      std::size_t n, const Work& f) const noexcept {
-  if (segment_of(dest, n * sizeof(T)) == nullptr || segment_of(source, n * sizeof(T)) == nullptr) {
+  if (segment_of(dest, n * sizeof(T)) == nullptr || segment_of(source, n * sizeof(T)) == nullptr ||
+      sizeof(T) > p_.sync.work_bytes) {
     return status::invalid;
   }
   // The sources are as their owners left them.
@@ -217,10 +218,19 @@ CW_FN inline status shmem::reduce(const G& g, Op op, T* dest, const T* source,
   const auto step = static_cast<std::size_t>(g.size());
   // Many threads: each has its elements in registers.
   const auto by_elements = [&](std::size_t begin, std::size_t end) {
+    const shmem_segment& in = *segment_of(source, n * sizeof(T));
+    const shmem_segment& out = *segment_of(dest, n * sizeof(T));
+    const auto from = reinterpret_cast<const std::byte*>(source) - in.base;
+    const auto to = reinterpret_cast<std::byte*>(dest) - out.base;
+    const auto theirs = [&](int pe) {
+      return reinterpret_cast<const T*>(in.peers[p_.team.world_pe(pe)].base + from);
+    };
     for (std::size_t i = begin + rank; i < end; i += step) {
-      T acc = *ptr(source + i, 0);
-      for (int pe = 1; pe < n_pes(); ++pe) acc = op(acc, *ptr(source + i, pe));
-      for (int pe = 0; pe < n_pes(); ++pe) *ptr(dest + i, pe) = acc;
+      T acc = theirs(0)[i];
+      for (int pe = 1; pe < n_pes(); ++pe) acc = op(acc, theirs(pe)[i]);
+      for (int pe = 0; pe < n_pes(); ++pe) {
+        reinterpret_cast<T*>(out.peers[p_.team.world_pe(pe)].base + to)[i] = acc;
+      }
     }
     return status::ok;
   };

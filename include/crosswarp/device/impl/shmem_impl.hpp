@@ -98,6 +98,25 @@ CW_COLD CW_FN inline status proxied_get(proxy by, int queue, G g, int rank, remo
   auto q = by.queue(queue);
   return blocking ? q.get(g, rank, from, dest, bytes) : q.get_nbi(g, rank, from, dest, bytes);
 }
+/// One value of a few bytes, by words that hold it: the host cannot reach a kernel's own variables.
+CW_COLD CW_FN inline status proxied_value(proxy by, int queue, int rank, remote_address from,
+                                          std::byte* value, std::size_t bytes) noexcept {
+  auto q = by.queue(queue);
+  for (std::size_t done = 0; done < bytes;) {
+    const std::uint64_t at = from.offset + done;
+    const auto skip = static_cast<std::size_t>(at % 8);
+    const std::size_t here = bytes - done < 8 - skip ? bytes - done : 8 - skip;
+    std::uint64_t word = 0;
+    const status s =
+        q.atomic(thread_group{}, amo::fetch, 8, rank, {at - skip, from.region}, 0, 0, word);
+    if (s != status::ok) return s;
+    for (std::size_t i = 0; i < here; ++i) {
+      value[done + i] = static_cast<std::byte>(word >> (8 * (skip + i)));
+    }
+    done += here;
+  }
+  return status::ok;
+}
 template <group G>
 CW_COLD CW_FN inline status proxied_put_signal(proxy by, int queue, G g, int rank,
                                                remote_address to, const void* source,
@@ -310,8 +329,8 @@ CW_FN inline status shmem::g(const G& g, T& value, const T* source, int pe) cons
     if (from.mapped != nullptr) {
       impl::get_mapped(thread_group{}, &seen, from.mapped, sizeof(T));
     } else {
-      s = impl::proxied_get(p_.proxy, p_.queue, thread_group{}, from.rank, from.remote, &seen,
-                            sizeof(T), true);
+      s = impl::proxied_value(p_.proxy, p_.queue, from.rank, from.remote,
+                              reinterpret_cast<std::byte*>(&seen), sizeof(T));
     }
   }
   value = g.broadcast(seen);
@@ -789,6 +808,7 @@ CW_FN inline status shmem::clear_lock(const G& g, std::uint64_t* lock) const noe
       if (w != status::ok) return w;
     }
     impl::clear_word(&l->next);
+    device::fence<scope::system>();  // before this PE is in the queue again
     return p(me, &l->turn, std::uint16_t{1}, static_cast<int>(heir) - 1);
   });
 }
