@@ -141,7 +141,10 @@ struct collect {
 
 /// The same by one thread: `height` x `width` cells.
 std::vector<float> serial(int height, int width) {
-  const auto at = [&](int y, int x) { return static_cast<std::size_t>(y * (width + 2) + x); };
+  const auto row = static_cast<std::size_t>(width) + 2;
+  const auto at = [&](int y, int x) {
+    return static_cast<std::size_t>(y) * row + static_cast<std::size_t>(x);
+  };
   std::vector<float> now(at(height + 2, 0), 0.0F);
   std::fill_n(now.begin(), width + 2, hot);
   std::vector<float> next = now;

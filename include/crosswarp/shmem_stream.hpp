@@ -20,7 +20,8 @@ namespace crosswarp {
 
 /// Calls of a context on a stream of the device that its heap is for. Each returns when it is
 /// queued; what they mean is said in device/shmem.hpp. Collectives are queued by all PEs of the
-/// team, and on a GPU that several PEs share each needs a stream of its own.
+/// team, and on a GPU that several PEs share each needs a stream of its own. There it is made
+/// before kernels run that wait for this PE: making it allocates.
 class shmem_stream {
  public:
   shmem_stream(const device::shmem& context, stream& on);

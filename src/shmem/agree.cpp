@@ -19,9 +19,9 @@ struct meet {
   }
 };
 
-void check(world& w, const buffer<status>& out, const char* call) {
+void check(world& w, const status* out, const char* call) {
   w.stream().sync();
-  const status s = out.read().front();
+  const status s = *out;
   if (s == status::ok) return;
   w.check();
   throw error(s == status::invalid ? errc::asymmetric : errc::timeout, call,
@@ -31,20 +31,17 @@ void check(world& w, const buffer<status>& out, const char* call) {
 }  // namespace
 
 std::uint64_t bits_in_common(world& w, const device::shmem& team, std::uint64_t* votes,
-                             std::uint64_t mine) {
-  const device_ref d = w.options().device;
-  buffer<status> out(d, 1);
-  launch(w.stream(), {}, common_bits{}, team, votes, mine, out.data());
-  check(w, out, "team");
+                             std::uint64_t mine, status* outcome) {
+  launch(w.stream(), {}, common_bits{}, team, votes, mine, outcome);
+  check(w, outcome, "team");
   std::uint64_t all = 0;
-  exec::copy_now(d, &all, votes + 1, sizeof(all));
+  exec::copy_now(w.options().device, &all, votes + 1, sizeof(all));
   return all;
 }
 
-void sync(world& w, const device::shmem& team) {
-  buffer<status> out(w.options().device, 1);
-  launch(w.stream(), {}, meet{}, team, out.data());
-  check(w, out, "team");
+void sync(world& w, const device::shmem& team, status* outcome) {
+  launch(w.stream(), {}, meet{}, team, outcome);
+  check(w, outcome, "team");
 }
 
 }  // namespace crosswarp::shmem_impl

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -33,12 +34,19 @@ struct layout {
         with(in + static_cast<std::size_t>(pes) * sizeof(signal_line)),
         values(with + static_cast<std::size_t>(pes) * sizeof(shmem_sync::counts)),
         votes(values + static_cast<std::size_t>(pes) * sizeof(std::uint64_t)),
-        work(round_up(votes + 2 * sizeof(std::uint64_t), device::line_bytes)),
+        list(votes + 2 * sizeof(std::uint64_t)),
+        work(round_up(list + static_cast<std::size_t>(pes) * sizeof(int), device::line_bytes)),
         work_bytes(round_up(std::max<std::size_t>(asked, 1), device::line_bytes)),
         bytes(work + 2 * work_bytes) {}
 
-  std::size_t in, with, values, votes, work, work_bytes, bytes;
+  std::size_t in, with, values, votes, list, work, work_bytes, bytes;
 };
+
+std::vector<int> strided(int start, int stride, int size) {
+  std::vector<int> all(static_cast<std::size_t>(size));
+  for (int i = 0; i < size; ++i) all[static_cast<std::size_t>(i)] = start + i * stride;
+  return all;
+}
 
 /// Ranks as a start and a stride, where they are that.
 std::optional<shmem_team> as_strided(std::span<const int> ranks, int my_pe) {
@@ -57,12 +65,14 @@ struct shmem::state {
       : w(&of),
         options(o),
         plan(of.size(), o.work_bytes),
-        pool(of, plan.bytes * static_cast<std::size_t>(o.teams), device::line_bytes) {}
+        pool(of, plan.bytes * static_cast<std::size_t>(o.teams), device::line_bytes),
+        outcome(of.options().device, 1, memory_kind::pinned) {}
 
   world* w;
   shmem_options options;
   layout plan;
   symmetric_buffer<std::byte> pool;
+  buffer<status> outcome;  // of kernels by which teams are made
   std::uint64_t free_slots = 0;
   unsigned contexts = 0;
   std::map<void*, std::pair<world_impl::heap_block, std::size_t>> blocks;
@@ -87,10 +97,11 @@ struct shmem::state {
             plan.work_bytes};
   }
 
-  [[nodiscard]] device::shmem view(const shmem_team& who, const shmem_sync& sync, int queue) const {
+  [[nodiscard]] device::shmem view(const shmem_team& who, const shmem_sync& sync, int queue,
+                                   std::span<const int> ranks) const {
     const device::world d = w->device();
-    bool mapped = true;
-    for (int pe = 0; pe < who.n_pes(); ++pe) mapped = mapped && w->is_mapped(who.world_pe(pe));
+    const bool mapped =
+        std::all_of(ranks.begin(), ranks.end(), [&](int r) { return w->is_mapped(r); });
     return device::shmem({.heap = {heap(), world_impl::heap_bytes(w->state()), d.peers, 0},
                           .others = segment_tables.empty() ? nullptr : segment_tables.back().data(),
                           .other_count = static_cast<int>(segments.size()),
@@ -106,41 +117,56 @@ struct shmem::state {
 // ---- teams
 
 struct shmem::team::state {
-  shmem::state* owner;
-  int slot;
-  shmem_team who;
-  std::unique_ptr<buffer<int>> list;  // what `who` looks up
+  static constexpr int no_slot = -1;
 
-  state(shmem::state& of, int at, std::span<const int> ranks) : owner(&of), slot(at) {
-    int me = -1;
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (ranks[i] == of.w->rank()) me = static_cast<int>(i);
-    }
-    if (const auto strided = as_strided(ranks, me)) {
-      who = *strided;
-    } else {
-      list = std::make_unique<buffer<int>>(of.w->options().device, ranks, memory_kind::pinned);
-      who = shmem_team(0, 1, static_cast<int>(ranks.size()), me, list->data());
-    }
+  shmem::state* owner;
+  int slot = no_slot;
+  std::vector<int> ranks;  // by PE
+  shmem_team who;          // as the host sees it
+
+  state(shmem::state& of, std::vector<int> all) : owner(&of), ranks(std::move(all)) {
+    const auto me = std::find(ranks.begin(), ranks.end(), of.w->rank());
+    const int my_pe = me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin());
+    who = as_strided(ranks, my_pe)
+              .value_or(shmem_team(0, 1, static_cast<int>(ranks.size()), my_pe, ranks.data()));
+  }
+
+  /// Takes a slot: its memory is as at the start, with the list of ranks for kernels.
+  void settle(int at) {
+    slot = at;
+    const layout& plan = owner->plan;
+    std::vector<std::byte> bytes(plan.work);
+    std::memcpy(bytes.data() + plan.list, ranks.data(), ranks.size() * sizeof(int));
+    exec::copy_now(owner->w->options().device, owner->slot(slot), bytes.data(), bytes.size());
+    owner->free_slots &= ~(std::uint64_t{1} << static_cast<unsigned>(slot));
+  }
+
+  [[nodiscard]] device::shmem view(int queue) const {
+    const int my_pe = who.my_pe();
+    const auto* const list = reinterpret_cast<const int*>(owner->slot(slot) + owner->plan.list);
+    return owner->view(
+        as_strided(ranks, my_pe).value_or(shmem_team(0, 1, who.n_pes(), my_pe, list)),
+        owner->sync_of(slot), queue, ranks);
   }
 };
 
 shmem::team::team(std::unique_ptr<state> s) noexcept : state_(std::move(s)) {}
 shmem::team::team(team&&) noexcept = default;
 shmem::team::~team() {
-  if (state_) state_->owner->free_slots |= std::uint64_t{1} << static_cast<unsigned>(state_->slot);
+  if (!state_ || state_->slot == state::no_slot) return;
+  state_->owner->free_slots |= std::uint64_t{1} << static_cast<unsigned>(state_->slot);
 }
 
 const shmem_team& shmem::team::view() const noexcept {
   return state_->who;
 }
 device::shmem shmem::team::device() const noexcept {
-  return state_->owner->view(state_->who, state_->owner->sync_of(state_->slot), 0);
+  return state_->view(0);
 }
 device::shmem shmem::team::make_context() const noexcept {
   // Queue 0 is the default context's, and the first block's.
   const int queue = static_cast<int>(++state_->owner->contexts & 0xffffU);
-  return state_->owner->view(state_->who, state_->owner->sync_of(state_->slot), queue);
+  return state_->view(queue);
 }
 
 std::optional<shmem::team> shmem::make_team(const team& parent, std::span<const int> pes) {
@@ -163,7 +189,7 @@ std::optional<shmem::team> shmem::make_team(const team& parent, std::span<const 
   // A slot that is free at all of them.
   auto* const votes = reinterpret_cast<std::uint64_t*>(s.slot(parent.state_->slot) + s.plan.votes);
   const std::uint64_t common =
-      shmem_impl::bits_in_common(*s.w, parent.device(), votes, s.free_slots);
+      shmem_impl::bits_in_common(*s.w, parent.device(), votes, s.free_slots, s.outcome.data());
   const int slot = std::countr_zero(common);
   if (common == 0) {
     throw error(errc::out_of_memory, "team",
@@ -172,23 +198,21 @@ std::optional<shmem::team> shmem::make_team(const team& parent, std::span<const 
   }
   std::optional<team> made;
   if (mine) {
-    const std::vector<std::byte> zeros(s.plan.work);
-    exec::copy_now(s.w->options().device, s.slot(slot), zeros.data(), zeros.size());
-    s.free_slots &= ~(std::uint64_t{1} << static_cast<unsigned>(slot));
-    made.emplace(team(std::make_unique<team::state>(s, slot, ranks)));
+    made.emplace(team(std::make_unique<team::state>(s, std::move(ranks))));
+    made->state_->settle(slot);
   }
-  shmem_impl::sync(*s.w, parent.device());  // nobody uses it before it is clear at all
+  // Nobody uses it before it is clear at all.
+  shmem_impl::sync(*s.w, parent.device(), s.outcome.data());
   return made;
 }
 
 std::optional<shmem::team> shmem::split_strided(const team& parent, int start, int stride,
                                                 int size) {
-  if (size < 1) {
-    throw error(errc::invalid_argument, "team", std::to_string(size) + " PEs");
+  if (size < 1 || size > parent.n_pes()) {
+    throw error(errc::invalid_argument, "team",
+                std::to_string(size) + " PEs of " + std::to_string(parent.n_pes()));
   }
-  std::vector<int> pes;
-  for (int i = 0; i < size; ++i) pes.push_back(start + i * stride);
-  return make_team(parent, pes);
+  return make_team(parent, strided(start, stride, size));
 }
 
 shmem::axes shmem::split_2d(const team& parent, int width) {
@@ -226,11 +250,11 @@ device::shmem shmem::active_set(int start, int stride, int size) const {
                 "PEs " + std::to_string(start) + " to " + std::to_string(last) + " of " +
                     std::to_string(n_pes()));
   }
-  shmem_team who(start, stride, size, -1);
-  who = shmem_team(start, stride, size, who.pe_of(my_pe()));
+  const shmem_team who(start, stride, size, -1);
   shmem_sync sync = state_->sync_of(slot_sets);
   sync.by_rank = true;
-  return state_->view(who, sync, 0);
+  return state_->view(shmem_team(start, stride, size, who.pe_of(my_pe())), sync, 0,
+                      strided(start, stride, size));
 }
 
 // ---- the whole
@@ -251,8 +275,13 @@ shmem::shmem(world& w, const shmem_options& options) {
     ranks.push_back(r);
     if (w.is_mapped(r)) near.push_back(r);
   }
-  s.all.reset(new team(std::make_unique<team::state>(s, slot_all, ranks)));
-  s.shared.reset(new team(std::make_unique<team::state>(s, slot_shared, near)));
+  const auto make = [&](int slot, std::vector<int> all) {
+    auto made = std::make_unique<team::state>(s, std::move(all));
+    made->settle(slot);
+    return std::unique_ptr<team>(new team(std::move(made)));
+  };
+  s.all = make(slot_all, std::move(ranks));
+  s.shared = make(slot_shared, std::move(near));
   w.barrier();
 }
 

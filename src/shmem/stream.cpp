@@ -86,27 +86,26 @@ struct exchange_kernel {
 template <class T>
 CW_FN inline status reduce_as(const block_group& g, const device::shmem& sh, reduction op, T* dest,
                               const T* source, std::size_t count) {
-  namespace ops = device::shmem_op;
   switch (op) {
     case reduction::sum:
-      return sh.reduce(g, ops::sum{}, dest, source, count);
+      return sh.reduce(g, device::shmem_op::sum{}, dest, source, count);
     case reduction::prod:
-      return sh.reduce(g, ops::prod{}, dest, source, count);
+      return sh.reduce(g, device::shmem_op::prod{}, dest, source, count);
     case reduction::min:
-      return sh.reduce(g, ops::min{}, dest, source, count);
+      return sh.reduce(g, device::shmem_op::min{}, dest, source, count);
     case reduction::max:
-      return sh.reduce(g, ops::max{}, dest, source, count);
+      return sh.reduce(g, device::shmem_op::max{}, dest, source, count);
     default:
       break;
   }
   if constexpr (std::is_integral_v<T>) {
     switch (op) {
       case reduction::bit_and:
-        return sh.reduce(g, ops::bit_and{}, dest, source, count);
+        return sh.reduce(g, device::shmem_op::bit_and{}, dest, source, count);
       case reduction::bit_or:
-        return sh.reduce(g, ops::bit_or{}, dest, source, count);
+        return sh.reduce(g, device::shmem_op::bit_or{}, dest, source, count);
       case reduction::bit_xor:
-        return sh.reduce(g, ops::bit_xor{}, dest, source, count);
+        return sh.reduce(g, device::shmem_op::bit_xor{}, dest, source, count);
       default:
         break;
     }

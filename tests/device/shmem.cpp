@@ -60,6 +60,31 @@ struct fence_orders {
   }
 };
 
+/// The same with much data ahead of a flag that is an ordinary word.
+struct fence_orders_data {
+  template <class G>
+  CW_FN void operator()(const bench<G>& b, long* box, long* own, long* flag) const {
+    constexpr std::size_t count = 100;
+    const auto& sh = b.sh;
+    const auto& g = b.g;
+    const int right = (sh.my_pe() + 1) % sh.n_pes();
+    for (long round = 1; round <= 50; ++round) {
+      for (auto i = static_cast<std::size_t>(g.rank()); i < count;
+           i += static_cast<std::size_t>(g.size())) {
+        own[i] = round + static_cast<long>(i);
+      }
+      SH_OK(sh.put_nbi(g, box, own, count, right));
+      SH_OK(sh.fence(g));
+      SH_OK(sh.p(g, flag, round, right));
+      SH_OK(sh.wait_until(g, flag, compare::ge, round));
+      bool same = true;
+      for (std::size_t i = 0; i < count; ++i) same = same && box[i] == round + static_cast<long>(i);
+      SH_TRUE(same);
+      SH_OK(sh.barrier(g));
+    }
+  }
+};
+
 /// Each puts, then is quiet, then looks at what the other put: one of them sees it.
 struct quiet_completes {
   template <class G>
@@ -101,7 +126,10 @@ struct signals_follow_data {
           own[i] = static_cast<std::uint8_t>(i + round);
         }
         SH_OK(sh.put_signal(g, box + skew, own, bytes, flag, 1, dev::signal_op::add, right));
-        SH_OK(sh.signal_wait_until(g, flag, compare::ge, round));
+        std::uint64_t seen = round;
+        SH_OK(skew == 0 ? sh.signal_wait_until(g, flag, compare::ge, round)
+                        : sh.signal_wait_until(g, flag, compare::ge, round, seen));
+        SH_TRUE(seen >= round);
         bool same = true;
         for (std::size_t i = first; i < bytes; i += step) {
           same = same && box[skew + i] == static_cast<std::uint8_t>(i + round);
@@ -122,6 +150,18 @@ TEST(ShmemOrder, AFenceOrdersStoresToAPe) {
     for (const caller who : callers) {
       auto* const words = zeroed<std::uint64_t>(sh, 17);
       expect_ok<fence_orders>(w, sh.device(), who, words);
+    }
+  });
+}
+
+TEST(ShmemOrder, AFenceOrdersDataBeforeAFlag) {
+  on_ranks(3, [](cw::world& w) {
+    cw::shmem sh(w);
+    const cw::buffer<long> own(w.options().device, 100);
+    for (const caller who : callers) {
+      auto* const box = zeroed<long>(sh, 100);
+      auto* const flag = zeroed<long>(sh, 1);
+      expect_ok<fence_orders_data>(w, sh.device(), who, box, own.data(), flag);
     }
   });
 }
@@ -416,6 +456,7 @@ TEST(ShmemStream, RunsInOrderWithTheStream) {
     }
     cw::exec::copy_now(w.options().device, mine, values.data(), values.size() * sizeof(int));
     cw::shmem_stream calls(sh.device(), w.stream());
+    w.barrier();  // nobody allocates while a kernel of another PE spins on the same GPU
     const std::size_t eight = 8 * sizeof(int);
 
     calls.put_signal(box, mine, eight, flag, 1, dev::signal_op::set, right);
@@ -631,7 +672,7 @@ std::vector<step> make_steps(unsigned seed, int pes, int count) {
            below(pes),
            0,
            0,
-           below(cells / 2),
+           1 + below(cells / 2 - 1),
            below(1000)};
     // Collectives want source and dest apart: one in each half.
     s.from = below(cells / 2 - s.size + 1);

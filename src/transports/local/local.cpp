@@ -51,10 +51,15 @@ void store_word(std::byte* to, const std::byte* from) noexcept {
 
 /// Copies memory of the host. A whole word is written as one, since kernels may be polling it.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  if (bytes == 8 && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+  const bool whole = bytes > 0 && reinterpret_cast<std::uintptr_t>(to) % bytes == 0;
+  if (whole && bytes == 8) {
     store_word<std::uint64_t>(to, from);
-  } else if (bytes == 4 && reinterpret_cast<std::uintptr_t>(to) % 4 == 0) {
+  } else if (whole && bytes == 4) {
     store_word<std::uint32_t>(to, from);
+  } else if (whole && bytes == 2) {
+    store_word<std::uint16_t>(to, from);
+  } else if (bytes == 1) {
+    store_word<std::uint8_t>(to, from);
   } else {
     std::memmove(to, from, bytes);  // a rank may copy within its own heap
   }
