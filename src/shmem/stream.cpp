@@ -126,6 +126,13 @@ launch_shape shape_for(const stream& on) {
   return {.threads = on.device().kind() == device_kind::cpu ? 1 : 256};
 }
 
+template <class T>
+void queue_reduce(stream& on, const device::shmem& context, status* outcome, reduction op,
+                  void* dest, const void* source, std::size_t count) {
+  launch(on, shape_for(on), reduce_kernel<T>{}, context, outcome, op, static_cast<T*>(dest),
+         static_cast<const T*>(source), count);
+}
+
 }  // namespace
 
 shmem_stream::shmem_stream(const device::shmem& context, stream& on)
@@ -191,31 +198,27 @@ void shmem_stream::alltoall(void* dest, const void* source, std::size_t bytes) {
 
 void shmem_stream::reduce(reduction op, element type, void* dest, const void* source,
                           std::size_t count) {
-  const auto as = [&]<class T>(T) {
-    launch(*on_, shape_for(*on_), reduce_kernel<T>{}, context_, outcome_.data(), op,
-           static_cast<T*>(dest), static_cast<const T*>(source), count);
-  };
   switch (type) {
     case element::i8:
-      return as(std::int8_t{});
+      return queue_reduce<std::int8_t>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::i16:
-      return as(std::int16_t{});
+      return queue_reduce<std::int16_t>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::i32:
-      return as(std::int32_t{});
+      return queue_reduce<std::int32_t>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::i64:
-      return as(std::int64_t{});
+      return queue_reduce<std::int64_t>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::u8:
-      return as(std::uint8_t{});
+      return queue_reduce<std::uint8_t>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::u16:
-      return as(std::uint16_t{});
+      return queue_reduce<std::uint16_t>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::u32:
-      return as(std::uint32_t{});
+      return queue_reduce<std::uint32_t>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::u64:
-      return as(std::uint64_t{});
+      return queue_reduce<std::uint64_t>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::f32:
-      return as(float{});
+      return queue_reduce<float>(*on_, context_, outcome_.data(), op, dest, source, count);
     case element::f64:
-      return as(double{});
+      return queue_reduce<double>(*on_, context_, outcome_.data(), op, dest, source, count);
   }
   throw error(errc::invalid_argument, "shmem_stream::reduce", "no such type of elements");
 }
