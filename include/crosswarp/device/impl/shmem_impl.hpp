@@ -190,7 +190,7 @@ CW_COLD CW_FN inline status proxied_tell(proxy by, int queue, int rank, remote_a
 
 namespace impl {
 
-/// One value of the size of a machine word, stored or loaded whole; false when it is not one.
+/// One value of the size of a machine word, stored or loaded whole.
 template <class Word>
 CW_FN inline void store_word(void* to, const void* from) noexcept {
   Word w;
