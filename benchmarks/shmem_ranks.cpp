@@ -27,6 +27,7 @@ CW_FN void as_scope(const context& k, shmem_scope scope, const F& f) {
 
 /// PEs 0 and 1 send the same bytes to and fro. Nanoseconds of a round to `out`.
 struct ping_pong {
+  static constexpr int max_threads = 512;
   CW_FN void operator()(const context& k, dev::shmem world, shmem_scope scope, std::byte* box,
                         const std::byte* own, std::size_t bytes, std::uint64_t* flag,
                         std::uint64_t first, int rounds, double* out) const {

@@ -11,6 +11,9 @@
 //   };
 //   cw::launch(stream, {.blocks = 8, .threads = 256}, scale{}, x.data(), n, 2.0f);
 //
+// A kernel for large blocks says `static constexpr int max_threads = 1024;`, so that a GPU's
+// registers suffice for so many threads.
+//
 // To run it on a GPU, compile the file as CUDA: crosswarp_add_kernels(target file.cpp) in CMake.
 #pragma once
 

@@ -164,7 +164,7 @@ class heap_block {
   world_impl::state* owner_;
   std::size_t offset_;
 };
-[[nodiscard]] const device::peer* heap_peers(const state& s) noexcept;
+[[nodiscard]] const device::peer_table& heap_peers(const state& s) noexcept;
 [[nodiscard]] int rank_of(const state& s) noexcept;
 [[nodiscard]] device_ref device_of(const state& s) noexcept;
 }  // namespace world_impl
@@ -217,7 +217,7 @@ class registration {
     return {peers(), rank(), 0, bytes() / sizeof(T), region()};
   }
   /// What device() is made of: everybody's memory, by rank, in a table that lies with the device.
-  [[nodiscard]] const device::peer* peers() const noexcept;
+  [[nodiscard]] const device::peer_table& peers() const noexcept;
   [[nodiscard]] std::uint16_t region() const noexcept;
 
  private:

@@ -110,7 +110,8 @@ struct shmem::state {
                           .limits = d.limits,
                           .proxy = d.proxy,
                           .queue = queue,
-                          .all_mapped = mapped});
+                          .all_mapped = mapped,
+                          .reach = segments.empty() ? d.peers.reach : device::scope::system});
   }
 };
 

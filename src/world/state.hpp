@@ -34,6 +34,12 @@ class fault_sink {
   crosswarp::proxy* proxy = nullptr;
 };
 
+/// A mapping's peers as kernels see them, and the memory that they look them up in.
+struct peers_here {
+  buffer<device::peer> table;
+  device::peer_table view;
+};
+
 class state {
  public:
   state(const world_options& o, std::shared_ptr<bootstrap> b,
@@ -56,7 +62,7 @@ class state {
     return {*boot, who, options.device, options.heap_kind, options.timeout};
   }
   /// The peers of a mapping, in memory that the device can read.
-  [[nodiscard]] buffer<device::peer> table_of(const mapped::mapping& m) const;
+  [[nodiscard]] peers_here table_of(const mapped::mapping& m) const;
   /// Makes a mapping's memory known to the proxy, if there is one; returns its region.
   std::uint16_t add_region(const mapped::mapping& m, std::size_t bytes, bool on_host);
   /// Notes a call that ends now, when the world is traced.
@@ -74,7 +80,7 @@ class state {
   const std::uint32_t owner;  // this rank, among all that this process ever had
   crosswarp::stream stream;
   std::unique_ptr<mapped::mapping> heap;
-  std::unique_ptr<buffer<device::peer>> peers;
+  std::unique_ptr<peers_here> peers;
   std::unique_ptr<world_trace> trace;  // null unless asked for; outlives what notes in it
   std::vector<bool> by_proxy;          // by rank: reached by commands
   std::unique_ptr<crosswarp::proxy> proxy;

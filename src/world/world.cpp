@@ -188,13 +188,13 @@ state::~state() {
 void state::lay_out_heap() {
   heap = mapped::map_new(request(), whole_heap(options, boot->size()));
   start_proxy();
-  peers = std::make_unique<buffer<device::peer>>(table_of(*heap));
+  peers = std::make_unique<peers_here>(table_of(*heap));
   const int rank = boot->rank();
   const int size = boot->size();
   const std::size_t lines = device::barrier::lines(size);
   view.rank = rank;
   view.size = size;
-  view.peers = peers->data();
+  view.peers = peers->view;
   view.limits = {faults->words.data(), static_cast<std::uint64_t>(options.timeout.count()),
                  faults->words.data() + 1};
   if (trace) view.limits.trace = trace->events().kernels();
@@ -204,7 +204,7 @@ void state::lay_out_heap() {
                 static_cast<std::size_t>(size)};
 }
 
-buffer<device::peer> state::table_of(const mapped::mapping& m) const {
+peers_here state::table_of(const mapped::mapping& m) const {
   std::vector<device::peer> table;
   for (int r = 0; r < boot->size(); ++r) {
     const auto i = static_cast<std::size_t>(r);
@@ -217,7 +217,23 @@ buffer<device::peer> state::table_of(const mapped::mapping& m) const {
                            : r == boot->rank() ? device::path::self
                                                : device::path::mapped});
   }
-  return {options.device, std::span<const device::peer>(table)};
+  peers_here here{{options.device, std::span<const device::peer>(table)}, {}};
+  here.view.all = here.table.data();
+  here.view.reach = m.reach;
+  // The longest run from the first that is mapped.
+  const auto base = [&](int r) { return table[static_cast<std::size_t>(r)].base; };
+  int& first = here.view.first;
+  while (first < boot->size() && base(first) == nullptr) ++first;
+  if (first == boot->size()) return here;
+  here.view.even = base(first);
+  here.view.count = 1;
+  for (int r = first + 1; r < boot->size() && base(r) != nullptr; ++r) {
+    const std::ptrdiff_t step = base(r) - base(r - 1);
+    if (r == first + 1) here.view.distance = step;
+    if (step != here.view.distance) break;
+    ++here.view.count;
+  }
+  return here;
 }
 
 // ---- the proxy
@@ -475,7 +491,7 @@ heap_block::~heap_block() {
 heap_block::heap_block(heap_block&& o) noexcept
     : owner_(std::exchange(o.owner_, nullptr)), offset_(o.offset_) {}
 
-const device::peer* heap_peers(const state& s) noexcept {
+const device::peer_table& heap_peers(const state& s) noexcept {
   return s.view.peers;
 }
 int rank_of(const state& s) noexcept {
@@ -663,7 +679,7 @@ struct registration::state {
   crosswarp::world_impl::state* owner;
   std::size_t bytes;
   std::unique_ptr<mapped::mapping> mapping;
-  buffer<device::peer> peers;
+  world_impl::peers_here peers;
   std::uint16_t region;
 };
 
@@ -692,8 +708,8 @@ registration::~registration() {
 }
 
 registration::registration(registration&&) noexcept = default;
-const device::peer* registration::peers() const noexcept {
-  return state_->peers.data();
+const device::peer_table& registration::peers() const noexcept {
+  return state_->peers.view;
 }
 int registration::rank() const noexcept {
   return state_->owner->boot->rank();

@@ -174,7 +174,7 @@ TEST(Proxy, PutsValuesOfEveryWidth) {
 // ---- signals and order
 
 struct ping_with_signal {
-  CW_FN void operator()(const context& ctx, dev::world w, cw::status* out,
+  CW_FN void operator()(const context& ctx, const dev::world& w, cw::status* out,
                         dev::symmetric<std::uint64_t> data, dev::symmetric<std::uint64_t> flag,
                         std::uint64_t* source, int words, bool add) const {
     const auto g = ctx.block();

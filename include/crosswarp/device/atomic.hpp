@@ -95,6 +95,16 @@ using device_atomic = atomic_ref<T, scope::device>;
 template <class T>
 using block_atomic = atomic_ref<T, scope::block>;
 
+/// `f` of a view of `object` at a scope that is known at run time, device or system.
+template <atomic_word T, class F>
+CW_FN inline void within(scope s, T& object, const F& f) noexcept {
+  if (s == scope::device) {
+    f(device_atomic<T>(object));
+  } else {
+    f(system_atomic<T>(object));
+  }
+}
+
 /// Orders all that the calling thread did before ahead of what it does after, as seen by those
 /// within `S` who read the latter with acquire or before a fence of their own.
 template <scope S>
@@ -102,6 +112,13 @@ CW_FN inline void fence() noexcept;
 /// The same, and what the thread wrote before is visible within `S` before it reads anything after.
 template <scope S>
 CW_FN inline void full_fence() noexcept;
+/// The same at a scope that is known at run time, device or system.
+CW_FN inline void fence(scope s) noexcept {
+  s == scope::device ? fence<scope::device>() : fence<scope::system>();
+}
+CW_FN inline void full_fence(scope s) noexcept {
+  s == scope::device ? full_fence<scope::device>() : full_fence<scope::system>();
+}
 
 }  // namespace crosswarp::device
 

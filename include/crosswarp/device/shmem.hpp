@@ -44,7 +44,7 @@ concept shmem_atomic = updatable_word<T> && std::is_arithmetic_v<T>;
 struct shmem_segment {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
-  const peer* peers = nullptr;  ///< by world rank
+  peer_table peers;  ///< by world rank
   std::uint16_t region = 0;
 };
 
@@ -106,7 +106,8 @@ class shmem {
     wait_limits limits;
     device::proxy proxy;
     int queue = 0;
-    bool all_mapped = true;  ///< nobody needs the proxy
+    bool all_mapped = true;       ///< nobody needs the proxy
+    scope reach = scope::system;  ///< of all the memory
   };
   shmem() = default;
   CW_FN explicit shmem(const parts& p) noexcept : p_(p) {}
@@ -341,15 +342,20 @@ class shmem {
     int rank = -1;  ///< -1: there is no such place
   };
   [[nodiscard]] CW_FN place find(const void* object, std::size_t bytes, int pe) const noexcept;
-  [[nodiscard]] CW_FN const shmem_segment* segment_of(const void* object,
-                                                      std::size_t bytes) const noexcept;
+  [[nodiscard]] CW_FN static place find_in(const shmem_segment& s, const void* object,
+                                           std::size_t bytes, int rank) noexcept;
+  [[nodiscard]] CW_FN static place find_in_others(const shmem_segment* others, int count,
+                                                  const void* object, std::size_t bytes,
+                                                  int rank) noexcept;
 
-  template <group G>
-  CW_FN status put_bytes(const G& g, void* dest, const void* source, std::size_t bytes, int pe,
-                         bool blocking) const noexcept;
-  template <group G>
-  CW_FN status get_bytes(const G& g, void* dest, const void* source, std::size_t bytes, int pe,
-                         bool blocking) const noexcept;
+  /// Between `here` and `object` at a PE.
+  enum class toward : std::uint8_t { pe, here };
+  template <toward D, group G>
+  CW_FN status transfer(const G& g, const void* object, const void* here, std::size_t bytes, int pe,
+                        bool blocking) const noexcept;
+  template <toward D, group G, class T>
+  CW_FN status transfer_strided(const G& g, T* dest, const T* source, const strides& s,
+                                std::size_t blocks, int pe) const noexcept;
   template <group G>
   CW_FN status put_signal_bytes(const G& g, void* dest, const void* source, std::size_t bytes,
                                 std::uint64_t* signal, std::uint64_t value, signal_op how, int pe,
@@ -438,6 +444,9 @@ struct bit_xor {
 
 }  // namespace crosswarp::device
 
-#include "crosswarp/device/impl/shmem_impl.hpp"
-// What it needs of the above comes first.
+#include "crosswarp/device/impl/shmem_atomic_impl.hpp"
 #include "crosswarp/device/impl/shmem_coll_impl.hpp"
+#include "crosswarp/device/impl/shmem_impl.hpp"
+#include "crosswarp/device/impl/shmem_order_impl.hpp"
+#include "crosswarp/device/impl/shmem_rma_impl.hpp"
+#include "crosswarp/device/impl/shmem_wait_impl.hpp"

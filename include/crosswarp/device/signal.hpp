@@ -25,21 +25,26 @@ struct alignas(line_bytes) signal_line {
 };
 
 /// A signal between ranks. Plain view; the storage belongs to the one who waits.
+/// `reach`: system, or device when all who use it are kernels of one process on one GPU; what the
+/// memory's peer_table says. On a GPU a release within the device takes half of the time.
 class signal {
  public:
-  CW_FN explicit signal(std::uint64_t& word) noexcept : word_(&word) {}
-  CW_FN explicit signal(signal_line& line) noexcept : word_(&line.word) {}
+  CW_FN explicit signal(std::uint64_t& word, scope reach = scope::system) noexcept
+      : word_(&word), reach_(reach) {}
+  CW_FN explicit signal(signal_line& line, scope reach = scope::system) noexcept
+      : signal(line.word, reach) {}
 
   /// Raises the signal to `value`.
   /// Visibility: everything the calling thread did before is visible to a wait that sees `value`.
   CW_FN void set(std::uint64_t value) const noexcept {
-    system_atomic<std::uint64_t>(*word_).store(value, order::release);  // pairs with read()
+    within(reach_, *word_, [&](auto w) { w.store(value, order::release); });  // pairs with read()
   }
 
   /// Adds to the signal: for several writers. A wait that sees the sum sees what all of them did
   /// before: each add continues the release of those it follows. Not together with set().
   CW_FN void add(std::uint64_t amount) const noexcept {
-    system_atomic<std::uint64_t>(*word_).fetch_add(amount, order::release);  // pairs with read()
+    // pairs with read()
+    within(reach_, *word_, [&](auto w) { w.fetch_add(amount, order::release); });
   }
 
   /// Raises the signal and orders nothing: for news that carry no data. On a GPU it is faster by
@@ -59,7 +64,18 @@ class signal {
     return wait(want, by);
   }
   [[nodiscard]] CW_FN status wait(std::uint64_t want, deadline& by) const noexcept {
-    return poll_until([&] { return reached(read(), want); }, by);
+    std::uint64_t seen = 0;
+    return wait(want, by, seen);
+  }
+  /// The same; `seen`: what it had come to.
+  [[nodiscard]] CW_FN status wait(std::uint64_t want, deadline& by,
+                                  std::uint64_t& seen) const noexcept {
+    // The look that succeeds is made again with acquire: looking with it all the time is slower on
+    // a GPU, whose first cache each acquire empties.
+    const system_atomic<std::uint64_t> word(*word_);
+    const status s = poll_until([&] { return reached(word.load(order::relaxed), want); }, by);
+    seen = read();
+    return s;
   }
   /// Waits until the signal has reached `want` and orders nothing; goes with set_unordered().
   [[nodiscard]] CW_FN status wait_unordered(std::uint64_t want,
@@ -70,6 +86,7 @@ class signal {
 
  private:
   std::uint64_t* word_;
+  scope reach_;
 };
 
 /// Raises `s` for a group.

@@ -23,13 +23,32 @@ struct peer {
   path how = path::none;
 };
 
+/// Everybody's part of some symmetric memory.
+struct peer_table {
+  const peer* all = nullptr;  ///< by rank, in memory that kernels read
+  // Ranks from `first` on, so many, whose parts lie at equal distances: found without a look at the
+  // table. Every acquire empties a GPU's first cache, and with it the table.
+  std::byte* even = nullptr;  ///< of rank `first`
+  std::ptrdiff_t distance = 0;
+  int first = 0;
+  int count = 0;
+  scope reach = scope::system;  ///< that takes in all kernels which use this memory, see signal
+
+  /// Null when it cannot be reached by loads and stores.
+  [[nodiscard]] CW_FN std::byte* base(int rank) const noexcept {
+    const auto k = static_cast<unsigned>(rank - first);
+    if (k < static_cast<unsigned>(count)) return even + static_cast<std::ptrdiff_t>(k) * distance;
+    return all[rank].base;
+  }
+};
+
 /// Symmetric memory of `T`: every rank has its own copy. A plain view, valid while its
 /// symmetric_buffer or registration lives.
 template <class T>
 class symmetric {
  public:
   symmetric() = default;
-  CW_FN symmetric(const peer* peers, int rank, std::size_t offset, std::size_t size,
+  CW_FN symmetric(const peer_table& peers, int rank, std::size_t offset, std::size_t size,
                   std::uint16_t region = 0) noexcept
       : peers_(peers), rank_(rank), region_(region), offset_(offset), size_(size) {}
 
@@ -39,20 +58,22 @@ class symmetric {
   [[nodiscard]] CW_FN T* local() const noexcept { return at(rank_); }
   /// Rank `pe`'s copy, which must be mapped here.
   [[nodiscard]] CW_FN T* at(int pe) const noexcept {
-    return reinterpret_cast<T*>(peers_[pe].base + offset_);
+    return reinterpret_cast<T*>(peers_.base(pe) + offset_);
   }
   /// The same; null when it cannot be reached by loads and stores.
   [[nodiscard]] CW_FN T* find(int pe) const noexcept {
-    return peers_[pe].base == nullptr ? nullptr : at(pe);
+    return peers_.base(pe) == nullptr ? nullptr : at(pe);
   }
-  [[nodiscard]] CW_FN path path_to(int pe) const noexcept { return peers_[pe].how; }
+  [[nodiscard]] CW_FN path path_to(int pe) const noexcept { return peers_.all[pe].how; }
+  /// For signals in it.
+  [[nodiscard]] CW_FN scope reach() const noexcept { return peers_.reach; }
   /// Element `i` of any rank's copy, for commands to the proxy.
   [[nodiscard]] CW_FN remote_address remote(std::size_t i = 0) const noexcept {
     return {offset_ + i * sizeof(T), region_};
   }
 
  private:
-  const peer* peers_ = nullptr;
+  peer_table peers_;
   int rank_ = 0;
   std::uint16_t region_ = 0;
   std::size_t offset_ = 0;
@@ -129,10 +150,10 @@ class barrier {
 struct world {
   int rank = 0;
   int size = 1;
-  const peer* peers = nullptr;  ///< each rank's symmetric heap
-  wait_limits limits;           ///< for every wait that names no others
-  barrier all;                  ///< the world's own barrier
-  device::proxy proxy;          ///< the way to ranks that are not mapped
+  peer_table peers;     ///< each rank's symmetric heap
+  wait_limits limits;   ///< for every wait that names no others
+  barrier all;          ///< the world's own barrier
+  device::proxy proxy;  ///< the way to ranks that are not mapped
 
   /// The barrier of all ranks; see open_barrier::wait.
   template <group G>

@@ -15,6 +15,7 @@ struct bound_kernel;
 
 template <class Kernel>
 struct bound_kernel<Kernel> {
+  using kernel_type = Kernel;
   Kernel kernel;
   template <class... Before>
   CW_FN void operator()(const device::kernel_context& ctx, const Before&... args) const {
@@ -24,6 +25,7 @@ struct bound_kernel<Kernel> {
 
 template <class Kernel, class First, class... Rest>
 struct bound_kernel<Kernel, First, Rest...> {
+  using kernel_type = Kernel;
   First first;
   bound_kernel<Kernel, Rest...> rest;
   template <class... Before>
@@ -92,8 +94,9 @@ struct gathered_part {
 
 /// All ranks' grids in one: block b of the whole is block b % blocks of rank b / blocks.
 template <class Bound, std::size_t Bytes>
-__global__ void gathered_entry(device::grid_words* grids, int blocks,
-                               const __grid_constant__ bound_table<Bytes> table) {
+__global__ void __launch_bounds__(exec::cuda::max_threads_of<typename Bound::kernel_type>())
+    gathered_entry(device::grid_words* grids, int blocks,
+                   const __grid_constant__ bound_table<Bytes> table) {
   const int whole = static_cast<int>(blockIdx.x);
   const int slot = whole / blocks;
   const auto& part = reinterpret_cast<const gathered_part<Bound>*>(table.bytes)[slot];

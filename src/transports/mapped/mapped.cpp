@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "crosswarp/options.hpp"
 #include "cuda_share.hpp"
@@ -28,40 +30,108 @@ std::vector<std::byte*> exchange_addresses(const request& r, void* mine) {
   return base;
 }
 
-/// Memory of a rank that is a thread of this process, owned by it.
-class own_memory final : public mapping {
+/// Zeroed memory of one device.
+class zeroed {
  public:
-  own_memory(const request& r, std::size_t bytes)
-      : device_(r.device), kind_(r.kind), bytes_(bytes) {
+  zeroed(device_ref d, memory_kind kind, std::size_t bytes)
+      : device_(d), kind_(kind), bytes_(bytes) {
     if (on_host()) {
-      check_host_memory(bytes, r.who.locals.size());
       // Pages come when they are first touched.
-      mine_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (mine_ == MAP_FAILED) {
-        mine_ = nullptr;
-        throw error::from_errno(errno, "mmap", options::print_bytes(bytes));
-      }
+      at_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (at_ == MAP_FAILED) throw error::from_errno(errno, "mmap", options::print_bytes(bytes));
     } else {
-      mine_ = exec::allocate(device_, kind_, bytes);
+      at_ = exec::allocate(device_, kind_, bytes);
     }
-    base = exchange_addresses(r, mine_);
-    how = "same process";
   }
-  ~own_memory() override {
-    if (mine_ == nullptr) return;
-    on_host() ? (void)munmap(mine_, bytes_) : exec::release(device_, kind_, mine_);
-  }
-  own_memory(const own_memory&) = delete;
-  own_memory& operator=(const own_memory&) = delete;
+  ~zeroed() { on_host() ? (void)munmap(at_, bytes_) : exec::release(device_, kind_, at_); }
+  zeroed(const zeroed&) = delete;
+  zeroed& operator=(const zeroed&) = delete;
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(at_); }
 
  private:
   [[nodiscard]] bool on_host() const { return device_.kind() == device_kind::cpu; }
   device_ref device_;
   memory_kind kind_;
   std::size_t bytes_;
-  void* mine_ = nullptr;
+  void* at_ = nullptr;
 };
+
+/// Ranks that are threads of this process, each with memory on a device of its own.
+class memory_of_each final : public mapping {
+ public:
+  memory_of_each(const request& r, std::size_t bytes) : mine_(r.device, r.kind, bytes) {
+    base = exchange_addresses(r, mine_.data());
+    how = "same process";
+  }
+
+ private:
+  zeroed mine_;
+};
+
+/// The same on one device: the first of them allocates for all, at equal distances.
+class memory_of_all final : public mapping {
+ public:
+  memory_of_all(const request& r, std::size_t bytes) {
+    constexpr std::size_t large = 2U << 20U;
+    if (bytes >= large) alignment = large;
+    const std::size_t distance = (bytes + alignment - 1) / alignment * alignment;
+    // Those of the same process can hand each other what they own.
+    const bool first = r.who.locals.front() == r.boot.rank();
+    std::exception_ptr why;
+    if (first) {
+      try {
+        whole_ =
+            std::make_shared<zeroed>(r.device, r.kind, distance * r.who.locals.size() + alignment);
+      } catch (...) {
+        why = std::current_exception();
+      }
+    }
+    const auto offered = exchange_addresses(r, whole_ ? &whole_ : nullptr);
+    const auto* const from = reinterpret_cast<const std::shared_ptr<zeroed>*>(
+        offered[static_cast<std::size_t>(r.who.locals.front())]);
+    if (!first && from != nullptr) whole_ = *from;
+    r.boot.barrier(r.timeout);  // all have taken it
+    if (why) std::rethrow_exception(why);
+    if (!whole_) {
+      throw error(errc::out_of_memory, "symmetric heap",
+                  "not allocated, see what is said of rank " + std::to_string(r.who.locals.front()),
+                  r.who.locals.front());
+    }
+    const auto start = reinterpret_cast<std::uintptr_t>(whole_->data());
+    std::byte* at = whole_->data() + (alignment - start % alignment) % alignment;
+    base.assign(static_cast<std::size_t>(r.boot.size()), nullptr);
+    for (const int rank : r.who.locals) {
+      base[static_cast<std::size_t>(rank)] = at;
+      at += distance;
+    }
+    if (r.device.kind() == device_kind::cuda && r.kind == memory_kind::device) {
+      reach = device::scope::device;
+    }
+    how = "same process";
+  }
+
+ private:
+  std::shared_ptr<zeroed> whole_;
+};
+
+std::unique_ptr<mapping> map_in_process(const request& r, std::size_t bytes) {
+  const auto all = r.boot.allgather(packer()
+                                        .u32(static_cast<std::uint32_t>(r.device.kind()))
+                                        .u32(static_cast<std::uint32_t>(r.device.ordinal()))
+                                        .u64(bytes)
+                                        .take(),
+                                    r.timeout);
+  if (r.device.kind() == device_kind::cpu) check_host_memory(bytes, r.who.locals.size());
+  const auto same = [&](int rank) {
+    return all[static_cast<std::size_t>(rank)] ==
+           all[static_cast<std::size_t>(r.who.locals.front())];
+  };
+  if (std::all_of(r.who.locals.begin(), r.who.locals.end(), same)) {
+    return std::make_unique<memory_of_all>(r, bytes);
+  }
+  return std::make_unique<memory_of_each>(r, bytes);
+}
 
 class borrowed_memory final : public mapping {
  public:
@@ -124,7 +194,7 @@ class shared_in_place final : public node_segment {
 }  // namespace
 
 std::unique_ptr<mapping> map_new(const request& r, std::size_t bytes) {
-  if (r.boot.in_process()) return std::make_unique<own_memory>(r, bytes);
+  if (r.boot.in_process()) return map_in_process(r, bytes);
   if (r.device.kind() == device_kind::cuda && r.kind == memory_kind::device) {
     return share_new_on_gpu(r, bytes);
   }

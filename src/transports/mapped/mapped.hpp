@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "crosswarp/buffer.hpp"
+#include "crosswarp/device/atomic.hpp"
 #include "world/members.hpp"
 
 namespace crosswarp::mapped {
@@ -17,6 +18,8 @@ class mapping {
   std::vector<std::byte*> base;
   /// What every rank's own memory is aligned to.
   std::size_t alignment = 4096;
+  /// That takes in all kernels which can use it.
+  device::scope reach = device::scope::system;
   /// How it was done, for people: "same process", "memfd", "CUDA VMM", "CUDA IPC".
   std::string how;
 };

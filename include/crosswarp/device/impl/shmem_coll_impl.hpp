@@ -1,6 +1,9 @@
 // Bodies of shmem.hpp: collectives. All are made of puts and gets and of signals between pairs.
 #pragma once
 
+#include "crosswarp/device/impl/shmem_impl.hpp"
+#include "crosswarp/device/impl/shmem_proxied.hpp"
+#include "crosswarp/device/impl/shmem_wait_impl.hpp"
 #include "crosswarp/device/shmem.hpp"
 
 namespace crosswarp::device {
@@ -41,7 +44,7 @@ CW_FN inline status shmem::tell(int pe, std::uint16_t mark) const noexcept {
   std::uint64_t* const line = &p_.sync.in[slot_of(my_pe())].word;
   const place to = find(line, sizeof(word), pe);
   if (to.mapped != nullptr) {
-    signal(*reinterpret_cast<std::uint64_t*>(to.mapped)).set(word);  // pairs with hear()
+    signal(*reinterpret_cast<std::uint64_t*>(to.mapped), p_.reach).set(word);  // pairs with hear()
     return status::ok;
   }
   return impl::proxied_tell(p_.proxy, p_.queue, to.rank, to.remote, word);
@@ -49,15 +52,11 @@ CW_FN inline status shmem::tell(int pe, std::uint16_t mark) const noexcept {
 
 CW_FN inline status shmem::hear(int pe, std::uint16_t mark) const noexcept {
   const std::uint64_t want = ++p_.sync.with[slot_of(pe)].received;
-  const signal in(p_.sync.in[slot_of(pe)]);
+  const signal in(p_.sync.in[slot_of(pe)], p_.reach);
+  deadline by(p_.limits.for_peer(p_.team.world_pe(pe)));
   std::uint64_t word = 0;
-  const status s = poll_until(
-      [&] {
-        word = in.read();  // pairs with tell()
-        return word >> impl::mark_bits >= want;
-      },
-      p_.limits.for_peer(p_.team.world_pe(pe)));
-  if (s != status::ok) return s;
+  // pairs with tell()
+  if (const status s = in.wait(impl::signal_word(want, 0), by, word); s != status::ok) return s;
   // A PE that is ahead has overwritten the mark.
   const bool same = word == impl::signal_word(want, mark) || word >> impl::mark_bits > want;
   return same ? status::ok : status::invalid;
@@ -193,7 +192,8 @@ CW_FN inline status shmem::alltoalls(const G& g, T* dest, const T* source, std::
 template <group G, class T, class Work>
 CW_FN inline status shmem::by_slices(const G& g, std::uint16_t mark, T* dest, const T* source,
                                      std::size_t n, const Work& f) const noexcept {
-  if (segment_of(dest, n * sizeof(T)) == nullptr || segment_of(source, n * sizeof(T)) == nullptr ||
+  const std::size_t bytes = impl::bytes_of<T>(n);
+  if (find(dest, bytes, my_pe()).rank < 0 || find(source, bytes, my_pe()).rank < 0 ||
       sizeof(T) > p_.sync.work_bytes) {
     return status::invalid;
   }
@@ -218,19 +218,10 @@ CW_FN inline status shmem::reduce(const G& g, Op op, T* dest, const T* source,
   const auto step = static_cast<std::size_t>(g.size());
   // Many threads: each has its elements in registers.
   const auto by_elements = [&](std::size_t begin, std::size_t end) {
-    const shmem_segment& in = *segment_of(source, n * sizeof(T));
-    const shmem_segment& out = *segment_of(dest, n * sizeof(T));
-    const auto from = reinterpret_cast<const std::byte*>(source) - in.base;
-    const auto to = reinterpret_cast<std::byte*>(dest) - out.base;
-    const auto theirs = [&](int pe) {
-      return reinterpret_cast<const T*>(in.peers[p_.team.world_pe(pe)].base + from);
-    };
     for (std::size_t i = begin + rank; i < end; i += step) {
-      T acc = theirs(0)[i];
-      for (int pe = 1; pe < n_pes(); ++pe) acc = op(acc, theirs(pe)[i]);
-      for (int pe = 0; pe < n_pes(); ++pe) {
-        reinterpret_cast<T*>(out.peers[p_.team.world_pe(pe)].base + to)[i] = acc;
-      }
+      T acc = *ptr(source + i, 0);
+      for (int pe = 1; pe < n_pes(); ++pe) acc = op(acc, *ptr(source + i, pe));
+      for (int pe = 0; pe < n_pes(); ++pe) *ptr(dest + i, pe) = acc;
     }
     return status::ok;
   };

@@ -25,13 +25,13 @@ CW_FN inline status open_barrier::wait(const G& g) noexcept {
     if (theirs == nullptr) {
       mine = status::unreachable;
     } else {
-      signal(theirs[rank_]).set(count_);  // pairs with wait() below, on rank pe
+      signal(theirs[rank_], lines_.reach()).set(count_);  // pairs with wait() below, on rank pe
     }
   }
   deadline by(limits_);
   for (int pe = g.rank(); pe < size_ && mine == status::ok; pe += g.size()) {
     by.blame(pe);
-    if (pe != rank_) mine = signal(own_[pe]).wait(count_, by);
+    if (pe != rank_) mine = signal(own_[pe], lines_.reach()).wait(count_, by);
   }
   return agree(g, mine);
 }
