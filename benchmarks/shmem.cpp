@@ -1,4 +1,6 @@
 // crosswarp bench shmem: device::shmem by kernels, and shmem.h against another library's.
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -76,15 +78,42 @@ std::map<std::string, double> ops_of_ours() {
   return ops_of("'" + self + "' run -n 2 --no-prefix " + program);
 }
 
+/// NVSHMEM's figures for so many PEs, by the names that benchmarks/peer_nvshmem.cu prints.
+std::map<std::string, double> ops_of_nvshmem(int pes) {
+  const std::string program = CROSSWARP_NVSHMEM_PEER;
+  if (program.empty() || !std::filesystem::exists(program)) return {};
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::filesystem::path meeting =
+      std::filesystem::temp_directory_path() / ("crosswarp-nvshmem." + std::to_string(getpid()));
+  const auto all = ops_of("'" + self + "' run -n " + std::to_string(pes) + " --no-prefix " +
+                          program + " " + meeting.string());
+  std::filesystem::remove(meeting);
+  return all;
+}
+
 std::vector<row> bench_shmem(const setup& s, const rank_runner& run_ranks) {
   std::vector<row> rows;
+  std::map<int, std::map<std::string, double>> nvshmem;  // by PEs
+  const bool gpu = s.device.kind() == device_kind::cuda;
   const auto add = [&](std::vector<row> more) {
+    for (row& r : more) {
+      if (!gpu || !s.processes || s.quick) continue;  // its PEs are processes
+      if (!nvshmem.contains(r.ranks)) nvshmem[r.ranks] = ops_of_nvshmem(r.ranks);
+      const auto& theirs = nvshmem[r.ranks];
+      const std::string name =
+          r.what.starts_with("put_signal") ? "put_signal_" + std::to_string(r.bytes.value_or(0))
+          : r.what.starts_with("barrier")  ? "barrier_" + std::to_string(r.ranks)
+          : r.what.starts_with("put_nbi")  ? "bandwidth"
+                                           : "";
+      if (!theirs.contains(name)) continue;
+      r.peer = "nvshmem";
+      r.peer_median = theirs.at(name);
+    }
     rows.insert(rows.end(), more.begin(), more.end());
   };
   const auto wanted = [&](const char* op) { return s.op.empty() || s.op == op; };
   setup two = s;
   two.ranks = 2;
-  const bool gpu = s.device.kind() == device_kind::cuda;
   if (wanted("put") || wanted("get") || wanted("p") || wanted("g") || wanted("amo")) {
     add(run_ranks("shmem-single", two));
   }

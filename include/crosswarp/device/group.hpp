@@ -100,14 +100,6 @@ class grid_group {
   const kernel_context* context_;
 };
 
-/// Runs `f` in the leader of `g` and gives its result to all.
-/// Order: what `f` acquired is visible to the whole group afterwards.
-template <group G, class F>
-[[nodiscard]] CW_FN inline auto leader_of(const G& g, F&& f) noexcept {
-  using result = decltype(f());
-  return g.broadcast(g.rank() == 0 ? f() : result{});
-}
-
 /// One outcome for the group from its threads' own: ok when all are ok, else the gravest of theirs.
 /// Orders like sync().
 template <group G>
@@ -117,6 +109,18 @@ template <group G>
     if (g.any(mine == static_cast<status>(s))) return static_cast<status>(s);
   }
   return status::ok;
+}
+
+/// Runs `f` in the leader of `g` and gives its result to all.
+/// Order: what `f` acquired is visible to the whole group afterwards.
+template <group G, class F>
+[[nodiscard]] CW_FN inline auto leader_of(const G& g, F&& f) noexcept {
+  using result = decltype(f());
+  if constexpr (std::is_same_v<result, status>) {
+    return agree(g, g.rank() == 0 ? f() : status::ok);  // one barrier as long as all is well
+  } else {
+    return g.broadcast(g.rank() == 0 ? f() : result{});
+  }
 }
 
 /// poll_until by the leader of `g`, the outcome given to all.

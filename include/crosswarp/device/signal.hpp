@@ -71,11 +71,16 @@ class signal {
   [[nodiscard]] CW_FN status wait(std::uint64_t want, deadline& by,
                                   std::uint64_t& seen) const noexcept {
     // The look that succeeds is made again with acquire: looking with it all the time is slower on
-    // a GPU, whose first cache each acquire empties.
+    // a GPU, whose first cache each acquire empties. Next to each other the compiler makes one of
+    // the two.
     const system_atomic<std::uint64_t> word(*word_);
-    const status s = poll_until([&] { return reached(word.load(order::relaxed), want); }, by);
-    seen = read();
-    return s;
+    return poll_until(
+        [&] {
+          if (!reached(word.load(order::relaxed), want)) return false;
+          seen = read();
+          return true;
+        },
+        by);
   }
   /// Waits until the signal has reached `want` and orders nothing; goes with set_unordered().
   [[nodiscard]] CW_FN status wait_unordered(std::uint64_t want,

@@ -10,7 +10,7 @@
 
 #include "../backends.hpp"
 #include "crosswarp/error.hpp"
-#include "crosswarp/options.hpp"
+#include "kept_memory.hpp"
 
 namespace crosswarp::exec::cuda {
 
@@ -128,16 +128,14 @@ class cuda_stream final : public stream_backend {
   explicit cuda_stream(int device) : device_(device) {
     const device_scope here(device_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-    // Allocated now: nothing may be allocated while another rank's kernel spins.
-    void* words = nullptr;
-    check(cudaMalloc(&words, most_grids * sizeof(device::grid_words)), "cudaMalloc");
-    words_ = static_cast<device::grid_words*>(words);
+    words_ = static_cast<device::grid_words*>(kept_memory::instance().allocate(
+        device_ref::cuda(device_), memory_kind::device, most_grids * sizeof(device::grid_words)));
     stream_list::instance().add(device_, stream_);
   }
   ~cuda_stream() override {
     stream_list::instance().remove(stream_);
     cudaStreamSynchronize(stream_);
-    cudaFree(words_);
+    kept_memory::instance().release(device_ref::cuda(device_), memory_kind::device, words_);
     cudaStreamDestroy(stream_);
   }
   cuda_stream(const cuda_stream&) = delete;
@@ -180,28 +178,10 @@ class cuda_backend final : public backend {
   }
   void* allocate(device_ref d, memory_kind kind, std::size_t bytes) override {
     const device_scope here(checked(d));
-    const std::size_t n = bytes == 0 ? 1 : bytes;
-    void* p = nullptr;
-    const bool pinned = kind == memory_kind::pinned;
-    const cudaError_t e = pinned ? cudaHostAlloc(&p, n, cudaHostAllocMapped | cudaHostAllocPortable)
-                                 : cudaMalloc(&p, n);
-    if (e == cudaErrorMemoryAllocation) {
-      (void)cudaGetLastError();
-      throw error(errc::out_of_memory, "buffer",
-                  options::print_bytes(bytes) + (pinned ? " of pinned memory" : " on " + d.name()));
-    }
-    check(e, "cudaMalloc");
-    check(cudaMemset(p, 0, n), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    return p;
+    return kept_memory::instance().allocate(d, kind, bytes);
   }
   void release(device_ref d, memory_kind kind, void* p) noexcept override {
-    try {
-      const device_scope here(d.ordinal());
-      kind == memory_kind::pinned ? cudaFreeHost(p) : cudaFree(p);
-    } catch (const error&) {
-      // The device is gone, and its memory with it.
-    }
+    kept_memory::instance().release(d, kind, p);
   }
   [[nodiscard]] bool owns(device_ref /*d*/, const void* p, std::size_t bytes) noexcept override {
     const auto known = [](const void* at) {

@@ -155,7 +155,8 @@ struct ipc_ticket {
 /// Memory of other processes by CUDA IPC, of this one as it is.
 class ipc_mapping final : public mapping {
  public:
-  ipc_mapping(const request& r, void* mine, bool owned) : owned_(owned ? mine : nullptr) {
+  ipc_mapping(const request& r, void* mine, bool owned)
+      : device_(r.device), owned_(owned ? mine : nullptr) {
     const device_scope here(r.device.ordinal());
     ipc_ticket ticket;
     CUdeviceptr start = 0;
@@ -186,12 +187,13 @@ class ipc_mapping final : public mapping {
   }
   ~ipc_mapping() override {
     for (void* p : opened_) cudaIpcCloseMemHandle(p);
-    if (owned_ != nullptr) cudaFree(owned_);
+    exec::release(device_, memory_kind::device, owned_);
   }
   ipc_mapping(const ipc_mapping&) = delete;
   ipc_mapping& operator=(const ipc_mapping&) = delete;
 
  private:
+  device_ref device_;
   void* owned_;
   std::vector<void*> opened_;
 };

@@ -27,27 +27,43 @@ CW_FN inline void copy_words(Word* dst, const Word* src, std::size_t count, std:
   for (; i < count; i += stride) dst[i] = src[i];
 }
 
+/// Bytes before the first aligned word, whole words, bytes after the last. `dst` and `src` are as
+/// far from one.
+template <class Word>
+CW_FN inline void copy_wide(std::byte* dst, const std::byte* src, std::size_t bytes,
+                            std::size_t rank, std::size_t size) noexcept {
+  std::size_t head =
+      (sizeof(Word) - reinterpret_cast<std::uintptr_t>(dst) % sizeof(Word)) % sizeof(Word);
+  if (head > bytes) head = bytes;
+  const std::size_t words = (bytes - head) / sizeof(Word);
+  const std::size_t body = head + words * sizeof(Word);
+  for (std::size_t i = rank; i < head; i += size) dst[i] = src[i];
+  copy_words(reinterpret_cast<Word*>(dst + head), reinterpret_cast<const Word*>(src + head), words,
+             rank, size);
+  for (std::size_t i = body + rank; i < bytes; i += size) dst[i] = src[i];
+}
+
 /// The interleaved copy that GPUs want: coalesced across a warp. Not in line: it is long, and
 /// kernels that put in many places would consist of it.
 CW_COLD CW_FN inline void copy_interleaved(std::byte* dst, const std::byte* src, std::size_t bytes,
                                            std::size_t rank, std::size_t size) noexcept {
   const auto misfit = reinterpret_cast<std::uintptr_t>(dst) ^ reinterpret_cast<std::uintptr_t>(src);
-  if (misfit % 4 != 0) return copy_words(dst, src, bytes, rank, size);
-  const std::size_t width = misfit % 16 == 0 ? 16 : 4;
-  // Bytes before the first aligned word, whole words, bytes after the last.
-  std::size_t head = (width - reinterpret_cast<std::uintptr_t>(dst) % width) % width;
-  if (head > bytes) head = bytes;
-  const std::size_t words = (bytes - head) / width;
-  const std::size_t body = head + words * width;
-  for (std::size_t i = rank; i < head; i += size) dst[i] = src[i];
-  if (width == 16) {
-    copy_words(reinterpret_cast<word16*>(dst + head), reinterpret_cast<const word16*>(src + head),
-               words, rank, size);
-  } else {
-    copy_words(reinterpret_cast<std::uint32_t*>(dst + head),
-               reinterpret_cast<const std::uint32_t*>(src + head), words, rank, size);
+  if (misfit % 16 == 0) return copy_wide<word16>(dst, src, bytes, rank, size);
+  if (misfit % 4 == 0) return copy_wide<std::uint32_t>(dst, src, bytes, rank, size);
+  copy_words(dst, src, bytes, rank, size);
+}
+
+/// One word for each thread at most, when all is aligned for it.
+template <class Word>
+CW_FN inline bool copy_at_once(std::byte* dst, const std::byte* src, std::size_t bytes,
+                               std::size_t rank, std::size_t size) noexcept {
+  const auto all = reinterpret_cast<std::uintptr_t>(dst) | reinterpret_cast<std::uintptr_t>(src) |
+                   static_cast<std::uintptr_t>(bytes);
+  if (all % sizeof(Word) != 0 || bytes > size * sizeof(Word)) return false;
+  if (rank * sizeof(Word) < bytes) {
+    reinterpret_cast<Word*>(dst)[rank] = reinterpret_cast<const Word*>(src)[rank];
   }
-  for (std::size_t i = body + rank; i < bytes; i += size) dst[i] = src[i];
+  return true;
 }
 
 /// The contiguous copy that CPUs want: each thread one piece, of whole cache lines, by memcpy.
@@ -71,6 +87,8 @@ CW_FN inline void copy(const G& g, void* dst, const void* src, std::size_t bytes
   const auto rank = static_cast<std::size_t>(g.rank());
   const auto size = static_cast<std::size_t>(g.size());
 #if CW_ON_GPU
+  if (impl::copy_at_once<std::uint64_t>(to, from, bytes, rank, size)) return;
+  if (impl::copy_at_once<impl::word16>(to, from, bytes, rank, size)) return;
   impl::copy_interleaved(to, from, bytes, rank, size);
 #else
   impl::copy_in_pieces(to, from, bytes, rank, size);

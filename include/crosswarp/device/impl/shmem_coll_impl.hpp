@@ -71,7 +71,7 @@ CW_FN inline status shmem::meet_directly(const G& g, std::uint16_t mark) const n
     s = tell(impl::peer_of(my_pe(), k, n_pes()), mark);
   }
   for (int k = 1 + g.rank(); k < n_pes() && s == status::ok; k += g.size()) {
-    s = hear(impl::peer_of(my_pe(), n_pes() - k, n_pes()), mark);
+    s = hear(impl::peer_of(my_pe(), k, n_pes()), mark);  // the same, whose counts are at hand
   }
   return agree(g, s);
 }

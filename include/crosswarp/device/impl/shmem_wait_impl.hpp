@@ -24,10 +24,9 @@ CW_FN inline status shmem::wait_until(const G& g, T* word, compare how, T value)
   // The look that succeeds is made again with acquire, see signal::wait().
   return leader_of(g, [&] {
     const system_atomic<T> seen(*word);
-    const status s =
-        poll_until([&] { return holds(seen.load(order::relaxed), how, value); }, p_.limits);
-    (void)impl::read_word(word);
-    return s;
+    return poll_until(
+        [&] { return holds(seen.load(order::relaxed), how, value) && test(word, how, value); },
+        p_.limits);
   });
 }
 
