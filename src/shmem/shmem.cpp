@@ -102,6 +102,12 @@ struct shmem::state {
     const device::world d = w->device();
     const bool mapped =
         std::all_of(ranks.begin(), ranks.end(), [&](int r) { return w->is_mapped(r); });
+    // In a team with a stride, evenly mapped ranks are evenly mapped PEs.
+    const bool even = who.n_pes() > 0 && std::all_of(ranks.begin(), ranks.end(), [&](int r) {
+                        return r >= d.peers.first && r < d.peers.first + d.peers.count;
+                      });
+    const auto strided = as_strided(ranks, who.my_pe());
+    const int stride = ranks.size() > 1 ? ranks[1] - ranks[0] : 0;
     return device::shmem({.heap = {heap(), world_impl::heap_bytes(w->state()), d.peers, 0},
                           .others = segment_tables.empty() ? nullptr : segment_tables.back().data(),
                           .other_count = static_cast<int>(segments.size()),
@@ -111,7 +117,9 @@ struct shmem::state {
                           .proxy = d.proxy,
                           .queue = queue,
                           .all_mapped = mapped,
-                          .reach = segments.empty() ? d.peers.reach : device::scope::system});
+                          .reach = segments.empty() ? d.peers.reach : device::scope::system,
+                          .even = even && strided.has_value() && who.my_pe() >= 0,
+                          .distance = stride * d.peers.distance});
   }
 };
 

@@ -108,6 +108,9 @@ class shmem {
     int queue = 0;
     bool all_mapped = true;       ///< nobody needs the proxy
     scope reach = scope::system;  ///< of all the memory
+    /// The heaps of the team's PEs are all mapped, each so far from that of the PE before.
+    bool even = false;
+    std::ptrdiff_t distance = 0;
   };
   shmem() = default;
   CW_FN explicit shmem(const parts& p) noexcept : p_(p) {}

@@ -12,19 +12,34 @@ struct alignas(16) word16 {
   std::uint32_t part[4];
 };
 
-/// Copies `count` words, thread after thread, so that neighbours touch neighbouring words. Eight
+/// At most `Depth` words for this thread: all loads before the first store.
+template <class Word, int Depth>
+CW_FN inline void copy_rest(Word* dst, const Word* src, std::size_t count, std::size_t first,
+                            std::size_t stride) noexcept {
+  Word held[Depth];
+  for (int k = 0; k < Depth; ++k) {
+    const std::size_t at = first + static_cast<std::size_t>(k) * stride;
+    if (at < count) held[k] = src[at];
+  }
+  for (int k = 0; k < Depth; ++k) {
+    const std::size_t at = first + static_cast<std::size_t>(k) * stride;
+    if (at < count) dst[at] = held[k];
+  }
+}
+
+/// Copies `count` words, thread after thread, so that neighbours touch neighbouring words. Several
 /// independent loads are in flight per thread before the first store.
 template <class Word>
 CW_FN inline void copy_words(Word* dst, const Word* src, std::size_t count, std::size_t first,
                              std::size_t stride) noexcept {
-  constexpr int depth = 8;
+  constexpr int depth = sizeof(Word) == 16 ? 8 : 4;
   std::size_t i = first;
   for (; i + (depth - 1) * stride < count; i += depth * stride) {
     Word held[depth];
     for (int k = 0; k < depth; ++k) held[k] = src[i + static_cast<std::size_t>(k) * stride];
     for (int k = 0; k < depth; ++k) dst[i + static_cast<std::size_t>(k) * stride] = held[k];
   }
-  for (; i < count; i += stride) dst[i] = src[i];
+  for (; i < count; i += 4 * stride) copy_rest<Word, 4>(dst, src, count, i, stride);
 }
 
 /// Bytes before the first aligned word, whole words, bytes after the last. `dst` and `src` are as
@@ -43,27 +58,27 @@ CW_FN inline void copy_wide(std::byte* dst, const std::byte* src, std::size_t by
   for (std::size_t i = body + rank; i < bytes; i += size) dst[i] = src[i];
 }
 
+/// At most `Depth` words for each thread, when all is aligned for them.
+template <class Word, int Depth>
+CW_FN inline bool copy_at_once(std::byte* dst, const std::byte* src, std::size_t bytes,
+                               std::size_t rank, std::size_t size) noexcept {
+  const auto all = reinterpret_cast<std::uintptr_t>(dst) | reinterpret_cast<std::uintptr_t>(src) |
+                   static_cast<std::uintptr_t>(bytes);
+  if (all % sizeof(Word) != 0 || bytes > Depth * size * sizeof(Word)) return false;
+  copy_rest<Word, Depth>(reinterpret_cast<Word*>(dst), reinterpret_cast<const Word*>(src),
+                         bytes / sizeof(Word), rank, size);
+  return true;
+}
+
 /// The interleaved copy that GPUs want: coalesced across a warp. Not in line: it is long, and
 /// kernels that put in many places would consist of it.
 CW_COLD CW_FN inline void copy_interleaved(std::byte* dst, const std::byte* src, std::size_t bytes,
                                            std::size_t rank, std::size_t size) noexcept {
   const auto misfit = reinterpret_cast<std::uintptr_t>(dst) ^ reinterpret_cast<std::uintptr_t>(src);
+  if (copy_at_once<word16, 4>(dst, src, bytes, rank, size)) return;
   if (misfit % 16 == 0) return copy_wide<word16>(dst, src, bytes, rank, size);
   if (misfit % 4 == 0) return copy_wide<std::uint32_t>(dst, src, bytes, rank, size);
   copy_words(dst, src, bytes, rank, size);
-}
-
-/// One word for each thread at most, when all is aligned for it.
-template <class Word>
-CW_FN inline bool copy_at_once(std::byte* dst, const std::byte* src, std::size_t bytes,
-                               std::size_t rank, std::size_t size) noexcept {
-  const auto all = reinterpret_cast<std::uintptr_t>(dst) | reinterpret_cast<std::uintptr_t>(src) |
-                   static_cast<std::uintptr_t>(bytes);
-  if (all % sizeof(Word) != 0 || bytes > size * sizeof(Word)) return false;
-  if (rank * sizeof(Word) < bytes) {
-    reinterpret_cast<Word*>(dst)[rank] = reinterpret_cast<const Word*>(src)[rank];
-  }
-  return true;
 }
 
 /// The contiguous copy that CPUs want: each thread one piece, of whole cache lines, by memcpy.
@@ -87,8 +102,8 @@ CW_FN inline void copy(const G& g, void* dst, const void* src, std::size_t bytes
   const auto rank = static_cast<std::size_t>(g.rank());
   const auto size = static_cast<std::size_t>(g.size());
 #if CW_ON_GPU
-  if (impl::copy_at_once<std::uint64_t>(to, from, bytes, rank, size)) return;
-  if (impl::copy_at_once<impl::word16>(to, from, bytes, rank, size)) return;
+  if (impl::copy_at_once<std::uint64_t, 1>(to, from, bytes, rank, size)) return;
+  if (impl::copy_at_once<impl::word16, 1>(to, from, bytes, rank, size)) return;
   impl::copy_interleaved(to, from, bytes, rank, size);
 #else
   impl::copy_in_pieces(to, from, bytes, rank, size);

@@ -25,7 +25,11 @@ CW_FN inline status shmem::wait_until(const G& g, T* word, compare how, T value)
   return leader_of(g, [&] {
     const system_atomic<T> seen(*word);
     return poll_until(
-        [&] { return holds(seen.load(order::relaxed), how, value) && test(word, how, value); },
+        [&] {
+          if (!holds(seen.load(order::relaxed), how, value)) return false;
+          (void)impl::read_word(word);
+          return true;
+        },
         p_.limits);
   });
 }
