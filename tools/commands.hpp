@@ -13,7 +13,7 @@ struct run_options {
   std::string device;  ///< empty: as CROSSWARP_DEVICE says
   std::string heap;    ///< empty: as CROSSWARP_HEAP says
   bool prefix = true;
-  bool stats = false;  ///< a table of what the proxy did, at the end
+  bool stats = false;  ///< a table of what was done, at the end
   std::string trace;   ///< the file for a trace; empty: as CROSSWARP_TRACE says
   std::vector<std::string> command;
 };

@@ -38,7 +38,7 @@ void add_run(CLI::App& app, tool::run_options& o) {
   run->add_option("--heap", o.heap, "Symmetric heap on each rank, e.g. 256M");
   run->add_flag_callback(
       "--no-prefix", [&o] { o.prefix = false; }, "Do not put [rank] before each line of output");
-  run->add_flag("--stats", o.stats, "At the end, a table of what the proxy did");
+  run->add_flag("--stats", o.stats, "At the end, a table of what kernels and their proxies did");
   run->add_option("--trace", o.trace, "Write a trace of all ranks to this file");
   run->add_option("command", "The program and its arguments")->required();  // see split_command()
 }

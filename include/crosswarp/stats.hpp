@@ -1,4 +1,4 @@
-// What a rank's proxy did: counters by kind of operation.
+// What a rank's kernels and its proxy did: counters by kind of operation.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,10 @@
 namespace crosswarp {
 
 struct operation_stats {
-  std::string name;  ///< what kernels called: "put_signal", "atomic add", "quiet", ...
+  /// What kernels called: "put_signal", "atomic add", "quiet", ... By loads and stores: "put,
+  /// mapped", ..., counted when CROSSWARP_STATS is 1 or the world is traced; a collective's own
+  /// operations count, too.
+  std::string name;
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   std::uint64_t failures = 0;

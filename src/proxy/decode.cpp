@@ -219,8 +219,9 @@ const char* name_of(proxy_call call) noexcept {
       "invalid",     "put",         "put_signal",   "put_value",   "get",
       "put_strided", "get_strided", "atomic fetch", "atomic set",  "atomic add",
       "atomic and",  "atomic or",   "atomic xor",   "atomic swap", "atomic compare_swap",
-      "fence",       "quiet",       "barrier",      "broadcast",   "reduce"};
-  static_assert(std::size(names) == static_cast<std::size_t>(proxy_call::reduce) + 1);
+      "fence",       "quiet",       "barrier",      "broadcast",   "reduce",
+      "collect",     "alltoall",    "scan"};
+  static_assert(std::size(names) == device::proxy_calls);
   return names[static_cast<std::size_t>(call)];
 }
 

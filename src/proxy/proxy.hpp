@@ -155,7 +155,7 @@ class proxy {
   bool unread_ = false;                                // a queue may hold more than was read of it
   std::size_t under_way_ = 0;                          // calls that the engine has not completed
 
-  static constexpr std::size_t kinds = static_cast<std::size_t>(device::proxy_call::reduce) + 1;
+  static constexpr std::size_t kinds = device::proxy_calls;
   std::array<operation_stats, kinds> stats_;
   bool timed_;              // whether operations are
   trace::recorder* trace_;  // null: not traced

@@ -115,6 +115,7 @@ struct shmem::state {
                           .sync = sync,
                           .limits = d.limits,
                           .proxy = d.proxy,
+                          .profile = d.profile,
                           .queue = queue,
                           .all_mapped = mapped,
                           .reach = segments.empty() ? d.peers.reach : device::scope::system,

@@ -18,7 +18,8 @@ namespace crosswarp::trace {
 namespace {
 
 const char* category(trace_kind k) noexcept {
-  constexpr const char* names[] = {"command", "wait", "proxy", "engine", "host", "kernel"};
+  constexpr const char* names[] = {"command", "wait",   "proxy", "engine",
+                                   "host",    "mapped", "kernel"};
   return names[static_cast<std::size_t>(k)];
 }
 
@@ -30,6 +31,7 @@ const char* name_of(const trace_record& r) noexcept {
   switch (r.kind) {
     case trace_kind::command:
     case trace_kind::proxy:
+    case trace_kind::mapped:
       return proxy_impl::name_of(static_cast<device::proxy_call>(r.what));
     case trace_kind::wait:
       return "wait";
@@ -129,7 +131,8 @@ class writer {
     });
     for (const trace_record& r : all) {
       // What a kernel does and what it waits for belong together.
-      const trace_kind source = r.kind == trace_kind::wait ? trace_kind::command : r.kind;
+      const bool by_kernel = r.kind == trace_kind::wait || r.kind == trace_kind::mapped;
+      const trace_kind source = by_kernel ? trace_kind::command : r.kind;
       const std::size_t lane = by_source[{source, r.block}].place(r);
       int& track = tracks[{source, r.block, lane}];
       if (track == 0) {

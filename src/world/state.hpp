@@ -65,6 +65,8 @@ class state {
   [[nodiscard]] peers_here table_of(const mapped::mapping& m) const;
   /// Makes a mapping's memory known to the proxy, if there is one; returns its region.
   std::uint16_t add_region(const mapped::mapping& m, std::size_t bytes, bool on_host);
+  [[nodiscard]] std::vector<operation_stats> stats() const;
+  void reset_stats();
   /// Notes a call that ends now, when the world is traced.
   void note_call(trace::host_call what, std::uint64_t began) noexcept;
   /// Throws what broke the world, or a deadline that passed in a kernel; the latter once.
@@ -81,6 +83,7 @@ class state {
   crosswarp::stream stream;
   std::unique_ptr<mapped::mapping> heap;
   std::unique_ptr<peers_here> peers;
+  std::unique_ptr<buffer<device::mapped_profile>> profile;  // null unless asked for
   std::unique_ptr<world_trace> trace;  // null unless asked for; outlives what notes in it
   std::vector<bool> by_proxy;          // by rank: reached by commands
   std::unique_ptr<crosswarp::proxy> proxy;

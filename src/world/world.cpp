@@ -185,6 +185,14 @@ state::~state() {
   log::debug(boot->rank(), "world ended");
 }
 
+namespace {
+
+bool wants_stats() {
+  return crosswarp::options::read_integer("CROSSWARP_STATS").value_or(0) != 0;
+}
+
+}  // namespace
+
 void state::lay_out_heap() {
   heap = mapped::map_new(request(), whole_heap(options, boot->size()));
   start_proxy();
@@ -198,6 +206,11 @@ void state::lay_out_heap() {
   view.limits = {faults->words.data(), static_cast<std::uint64_t>(options.timeout.count()),
                  faults->words.data() + 1};
   if (trace) view.limits.trace = trace->events().kernels();
+  if (trace || wants_stats()) {
+    profile = std::make_unique<buffer<device::mapped_profile>>(options.device, 1);
+    reset_stats();
+    view.profile = profile->data();
+  }
   if (proxy) view.proxy = device::proxy(proxy->memory(), view.limits);
   view.all = device::barrier({view.peers, rank, 0, lines}, rank, size, view.limits);
   test_lines = {view.peers, rank, lines * sizeof(device::signal_line),
@@ -396,11 +409,33 @@ void state::note_call(trace::host_call what, std::uint64_t began) noexcept {
   to->note(r);
 }
 
+std::vector<operation_stats> state::stats() const {
+  std::vector<operation_stats> all;
+  if (proxy) all = proxy->stats();
+  if (!profile) return all;
+  const device::mapped_profile seen = profile->read().front();
+  for (std::size_t i = 0; i < device::proxy_calls; ++i) {
+    operation_stats s;
+    s.name = std::string(proxy_impl::name_of(static_cast<device::proxy_call>(i))) + ", mapped";
+    s.count = seen.by_call[i].calls;
+    s.bytes = seen.by_call[i].bytes;
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+void state::reset_stats() {
+  if (proxy) proxy->reset_stats();
+  if (!profile) return;
+  device::mapped_profile fresh{};
+  if (trace) fresh.trace = trace->events().kernels();
+  profile->write(std::span<const device::mapped_profile>(&fresh, 1));
+}
+
 /// Everybody's counters, added up, by rank 0 on stderr. Ranks of one process each show their own:
 /// they do not end at one time.
 void state::show_stats() {
-  if (!proxy) return;
-  std::vector<operation_stats> sum = proxy->stats();
+  std::vector<operation_stats> sum = stats();
   std::string whose = "rank " + std::to_string(boot->rank());
   if (!boot->in_process()) {
     packer mine;
@@ -423,8 +458,7 @@ void state::show_stats() {
     }
     whose = "all " + std::to_string(boot->size()) + " ranks";
   }
-  std::fprintf(stderr, "crosswarp: what the proxy did, %s\n%s", whose.c_str(),
-               print_stats(sum).c_str());
+  std::fprintf(stderr, "crosswarp: what was done, %s\n%s", whose.c_str(), print_stats(sum).c_str());
 }
 
 void state::depart() noexcept {
@@ -432,7 +466,7 @@ void state::depart() noexcept {
   try {
     stream.sync();
     finish_commands();
-    if (crosswarp::options::read_integer("CROSSWARP_STATS").value_or(0) != 0) show_stats();
+    if (wants_stats()) show_stats();
     if (!boot->in_process()) finish_trace();
     // Ranks of one process are ended together by run_local().
     if (!boot->in_process()) boot->part(options.timeout);
@@ -653,10 +687,10 @@ bool world::progress() noexcept {
 }
 
 std::vector<operation_stats> world::stats() const {
-  return state_->proxy ? state_->proxy->stats() : std::vector<operation_stats>();
+  return state_->stats();
 }
 void world::reset_stats() {
-  if (state_->proxy) state_->proxy->reset_stats();
+  state_->reset_stats();
 }
 
 std::string world::path_to(int rank) const {

@@ -67,7 +67,11 @@ enum class proxy_call : std::uint8_t {
   barrier,
   broadcast,
   reduce,
+  collect,  ///< this and those that follow are never commands
+  alltoall,
+  scan,
 };
+inline constexpr std::size_t proxy_calls = static_cast<std::size_t>(proxy_call::scan) + 1;
 
 /// A command as a kernel writes it and the host reads it: 64 bytes.
 struct proxy_command {
@@ -133,6 +137,10 @@ CW_FN constexpr std::uint64_t bytes_of(const proxy_command& c) noexcept {
   }
 }
 
+CW_FN constexpr proxy_call call_of(amo op) noexcept {
+  return static_cast<proxy_call>(static_cast<std::uint8_t>(proxy_call::atomic) +
+                                 static_cast<std::uint8_t>(op));
+}
 /// Which call made it; none when none did.
 CW_FN constexpr proxy_call call_of(const proxy_command& c) noexcept {
   switch (c.op) {
@@ -148,7 +156,7 @@ CW_FN constexpr proxy_call call_of(const proxy_command& c) noexcept {
       return proxy_call::get_strided;
     case proxy_op::atomic:
       if (c.what > static_cast<std::uint8_t>(amo::compare_swap)) return proxy_call::none;
-      return static_cast<proxy_call>(static_cast<std::uint8_t>(proxy_call::atomic) + c.what);
+      return call_of(static_cast<amo>(c.what));
     case proxy_op::fence:
       return proxy_call::fence;
     case proxy_op::quiet:

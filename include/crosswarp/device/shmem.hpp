@@ -105,6 +105,7 @@ class shmem {
     shmem_sync sync;
     wait_limits limits;
     device::proxy proxy;
+    mapped_profile* profile = nullptr;
     int queue = 0;
     bool all_mapped = true;       ///< nobody needs the proxy
     scope reach = scope::system;  ///< of all the memory
@@ -363,6 +364,12 @@ class shmem {
   CW_FN status put_signal_bytes(const G& g, void* dest, const void* source, std::size_t bytes,
                                 std::uint64_t* signal, std::uint64_t value, signal_op how, int pe,
                                 bool blocking) const noexcept;
+  /// Notes what the group does from here to the end of the scope, when that is asked for.
+  template <group G>
+  [[nodiscard]] CW_FN profiled note(const G& g, proxy_call what, std::size_t bytes,
+                                    int pe) const noexcept {
+    return {p_.profile, g.rank() == 0, what, bytes, p_.team.has(pe) ? p_.team.world_pe(pe) : -1};
+  }
   template <shmem_word T>
   CW_FN std::size_t scan_words(const words<T>& w, std::size_t from, std::size_t& counted,
                                std::size_t* indices) const noexcept;

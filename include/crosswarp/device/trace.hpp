@@ -18,6 +18,7 @@ enum class trace_kind : std::uint8_t {
   proxy,    ///< the host's work for a command, from its reading to its end; what: proxy_call
   engine,   ///< a call of an engine
   host,     ///< a call of the world
+  mapped,   ///< a kernel's operation by loads and stores; what: proxy_call
   kernel,   ///< a launch on the world's stream, from its beginning on the device to its end
 };
 

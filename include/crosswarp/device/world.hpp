@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "crosswarp/device/profile.hpp"
 #include "crosswarp/device/proxy.hpp"
 #include "crosswarp/device/signal.hpp"
 
@@ -150,10 +151,11 @@ class barrier {
 struct world {
   int rank = 0;
   int size = 1;
-  peer_table peers;     ///< each rank's symmetric heap
-  wait_limits limits;   ///< for every wait that names no others
-  barrier all;          ///< the world's own barrier
-  device::proxy proxy;  ///< the way to ranks that are not mapped
+  peer_table peers;                   ///< each rank's symmetric heap
+  wait_limits limits;                 ///< for every wait that names no others
+  barrier all;                        ///< the world's own barrier
+  device::proxy proxy;                ///< the way to ranks that are not mapped
+  mapped_profile* profile = nullptr;  ///< null unless asked for
 
   /// The barrier of all ranks; see open_barrier::wait.
   template <group G>

@@ -76,6 +76,7 @@ CW_FN inline status shmem::atomic(const G& g, amo op, T* dest, T value, int pe) 
     return impl::proxied_atomic(p_.proxy, p_.queue, g, at.rank, at.remote,
                                 {op, sizeof(T), impl::bits_of(value), 0});
   }
+  const auto noted = note(g, call_of(op), sizeof(T), pe);
   g.sync();
   if (g.rank() == 0) impl::update_mapped(at.mapped, op, value, T{});
   return status::ok;
@@ -93,6 +94,7 @@ CW_FN inline status shmem::atomic_fetch(const G& g, amo op, T* dest, T value, T 
     old = impl::value_of<T>(f.bits);
     return f.s;
   }
+  const auto noted = note(g, call_of(op), sizeof(T), pe);
   g.sync();
   old = g.broadcast(g.rank() == 0 ? impl::update_mapped(at.mapped, op, value, comparand) : T{});
   return status::ok;
@@ -108,6 +110,7 @@ CW_FN inline status shmem::atomic_fetch_nbi(const G& g, amo op, T* old, T* dest,
                                    {op, sizeof(T), impl::bits_of(value), impl::bits_of(comparand)},
                                    old);
   }
+  const auto noted = note(g, call_of(op), sizeof(T), pe);
   g.sync();
   if (g.rank() == 0) *old = impl::update_mapped(at.mapped, op, value, comparand);
   return status::ok;

@@ -95,6 +95,7 @@ CW_FN inline status shmem::meet(const G& g, std::uint16_t mark) const noexcept {
 
 template <group G>
 CW_FN inline status shmem::sync(const G& g) const noexcept {
+  const auto noted = note(g, proxy_call::barrier, 0, -1);
   return meet(g, impl::mark_of(impl::coll::sync));
 }
 
@@ -110,6 +111,7 @@ template <group G, shmem_value T>
 CW_FN inline status shmem::broadcast(const G& g, T* dest, const T* source, std::size_t n,
                                      int root) const noexcept {
   if (!p_.team.has(root)) return status::invalid;
+  const auto noted = note(g, proxy_call::broadcast, n * sizeof(T), root);
   const std::uint16_t mark =
       impl::mark_of(impl::coll::broadcast, n * sizeof(T) + static_cast<unsigned>(root));
   if (my_pe() != root) return leader_of(g, [&] { return hear(root, mark); });
@@ -134,6 +136,7 @@ CW_FN inline status shmem::leave(const G& g, status s) const noexcept {
 template <group G, shmem_value T>
 CW_FN inline status shmem::fcollect(const G& g, T* dest, const T* source,
                                     std::size_t n) const noexcept {
+  const auto noted = note(g, proxy_call::collect, n * sizeof(T), -1);
   T* const mine = dest + n * static_cast<std::size_t>(my_pe());
   for (int k = 0; k < n_pes(); ++k) {
     const status s = put_nbi(g, mine, source, n, impl::peer_of(my_pe(), k, n_pes()));
@@ -145,6 +148,7 @@ CW_FN inline status shmem::fcollect(const G& g, T* dest, const T* source,
 template <group G, shmem_value T>
 CW_FN inline status shmem::collect(const G& g, T* dest, const T* source,
                                    std::size_t n) const noexcept {
+  const auto noted = note(g, proxy_call::collect, n * sizeof(T), -1);
   const std::uint16_t mark = impl::mark_of(impl::coll::collect, sizeof(T));
   // Everybody's count, then the data.
   for (int k = 0; k < n_pes(); ++k) {
@@ -171,6 +175,7 @@ CW_FN inline status shmem::alltoall(const G& g, T* dest, const T* source,
 template <group G, shmem_value T>
 CW_FN inline status shmem::alltoalls(const G& g, T* dest, const T* source, std::ptrdiff_t dst,
                                      std::ptrdiff_t sst, std::size_t n) const noexcept {
+  const auto noted = note(g, proxy_call::alltoall, n * sizeof(T), -1);
   const auto count = static_cast<std::ptrdiff_t>(n);
   T* const to = dest + my_pe() * count * dst;
   for (int k = 0; k < n_pes(); ++k) {
@@ -213,6 +218,7 @@ CW_FN inline status shmem::by_slices(const G& g, std::uint16_t mark, T* dest, co
 template <group G, shmem_value T, class Op>
 CW_FN inline status shmem::reduce(const G& g, Op op, T* dest, const T* source,
                                   std::size_t n) const noexcept {
+  const auto noted = note(g, proxy_call::reduce, n * sizeof(T), -1);
   const std::uint16_t mark = impl::mark_of(impl::coll::reduce, n * sizeof(T));
   const auto rank = static_cast<std::size_t>(g.rank());
   const auto step = static_cast<std::size_t>(g.size());
@@ -258,6 +264,7 @@ CW_FN inline status shmem::reduce(const G& g, Op op, T* dest, const T* source,
 template <group G, class T, class Op>
 CW_FN inline status shmem::scan(const G& g, Op op, const T* first, T* dest, const T* source,
                                 std::size_t n) const noexcept {
+  const auto noted = note(g, proxy_call::scan, n * sizeof(T), -1);
   const std::uint16_t mark = impl::mark_of(impl::coll::scan, n * sizeof(T));
   const auto rank = static_cast<std::size_t>(g.rank());
   const auto step = static_cast<std::size_t>(g.size());

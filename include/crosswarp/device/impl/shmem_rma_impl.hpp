@@ -83,6 +83,7 @@ CW_FN inline status shmem::transfer(const G& g, const void* object, const void* 
   if (there.rank < 0) return status::invalid;
   void* const mine = const_cast<void*>(here);  // written by gets alone
   if (there.mapped != nullptr) {
+    const auto noted = note(g, D == toward::pe ? proxy_call::put : proxy_call::get, bytes, pe);
     g.sync();
     if constexpr (D == toward::pe) impl::put_mapped(g, there.mapped, here, bytes);
     if constexpr (D == toward::here) impl::get_mapped(g, mine, there.mapped, bytes);
@@ -124,6 +125,7 @@ CW_FN inline status shmem::p(const G& g, T* dest, T value, int pe) const noexcep
   const place to = find(dest, sizeof(T), pe);
   if (to.rank < 0) return status::invalid;
   if (to.mapped != nullptr) {
+    const auto noted = note(g, proxy_call::put_value, sizeof(T), pe);
     g.sync();
     // By one thread: each has its own copy of the value, and no source to share.
     if (g.rank() == 0) impl::put_mapped(thread_group{}, to.mapped, &value, sizeof(T));
@@ -140,6 +142,8 @@ CW_FN inline status shmem::g(const G& g, T& value, const T* source, int pe) cons
   if (from.rank < 0) return status::invalid;
   T seen{};
   status s = status::ok;
+  const profiled noted(from.mapped == nullptr ? nullptr : p_.profile, g.rank() == 0,
+                       proxy_call::get, sizeof(T), p_.team.world_pe(pe));
   g.sync();
   if (g.rank() == 0) {
     if (from.mapped != nullptr) {
@@ -202,6 +206,8 @@ CW_FN inline status shmem::transfer_strided(const G& g, T* dest, const T* source
   if (low.rank < 0) return status::invalid;
   if (low.mapped != nullptr) {
     T* const at = reinterpret_cast<T*>(low.mapped - e.first);
+    const auto noted = note(g, out ? proxy_call::put_strided : proxy_call::get_strided,
+                            blocks * s.block * sizeof(T), pe);
     g.sync();
     impl::copy_strided(g, out ? at : dest, out ? source : at, s, blocks);
     g.sync();
@@ -240,6 +246,7 @@ CW_FN inline status shmem::put_signal_bytes(const G& g, void* dest, const void* 
   const place to = bytes == 0 ? flag : find(dest, bytes, pe);  // no data may be anywhere
   if (to.rank < 0 || flag.rank < 0) return status::invalid;
   if (to.mapped != nullptr && flag.mapped != nullptr) {
+    const auto noted = note(g, proxy_call::put_signal, bytes, pe);
     g.sync();
     copy(g, to.mapped, source, bytes);
     g.sync();  // before the signal; and the source may be reused
