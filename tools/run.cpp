@@ -184,11 +184,15 @@ class launcher {
     // Ranks that share a GPU wait for each other: nothing may be loaded or queued behind a kernel
     // that spins, and under MPS each gets its share of the multiprocessors.
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    int connections = 32;
     if (options::read("CUDA_MPS_PIPE_DIRECTORY")) {
       const int share = std::max(1, 100 / options_.ranks);
       setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", std::to_string(share).c_str(), 0);
+      // All clients of MPS share one GPU's connections; when there are none left, a process's first
+      // call fails with "out of memory".
+      connections = std::clamp(64 / options_.ranks, 2, connections);
     }
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(connections).c_str(), 0);
   }
 
   // ---- watching
