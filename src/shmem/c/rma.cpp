@@ -13,6 +13,13 @@ T get_one(const call& c, const T* source) {
   return value;
 }
 
+template <class T>
+void check_strided(const call& c, ptrdiff_t dst, ptrdiff_t sst, size_t block, size_t blocks) {
+  c.check_length<T>(blocks, block);
+  c.check_length<T>(blocks, length_of(dst));
+  c.check_length<T>(blocks, length_of(sst));
+}
+
 device::signal_op signal_op(const call& c, int sig_op) {
   static_assert(static_cast<int>(device::signal_op::set) == SHMEM_SIGNAL_SET &&
                 static_cast<int>(device::signal_op::add) == SHMEM_SIGNAL_ADD);
@@ -37,18 +44,21 @@ struct unit_128 {
 #define PUT_OR_GET(NAME, OP, V, T)                                                            \
   CW_SHMEM_CTX(                                                                               \
       void, NAME,                                                                             \
-      (c.check(c.on.OP(me, static_cast<T*>(dest), static_cast<const T*>(source), nelems, pe), \
+      (c.check_length<T>(nelems),                                                             \
+       c.check(c.on.OP(me, static_cast<T*>(dest), static_cast<const T*>(source), nelems, pe), \
                nelems)),                                                                      \
       V* dest, const V* source, size_t nelems, int pe)
 #define STRIDED(NAME, OP, V, T)                                                           \
   CW_SHMEM_CTX(void, NAME,                                                                \
-               (c.check(c.on.OP(me, static_cast<T*>(dest), static_cast<const T*>(source), \
+               (check_strided<T>(c, dst, sst, 1, nelems),                                 \
+                c.check(c.on.OP(me, static_cast<T*>(dest), static_cast<const T*>(source), \
                                 {dst, sst, 1}, nelems, pe),                               \
                         nelems)),                                                         \
                V* dest, const V* source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)
 #define BLOCKS(NAME, OP, V, T)                                                            \
   CW_SHMEM_CTX(void, NAME,                                                                \
-               (c.check(c.on.OP(me, static_cast<T*>(dest), static_cast<const T*>(source), \
+               (check_strided<T>(c, dst, sst, bsize, nblocks),                            \
+                c.check(c.on.OP(me, static_cast<T*>(dest), static_cast<const T*>(source), \
                                 {dst, sst, bsize}, nblocks, pe),                          \
                         bsize * nblocks)),                                                \
                V* dest, const V* source, ptrdiff_t dst, ptrdiff_t sst, size_t bsize,      \
@@ -56,7 +66,8 @@ struct unit_128 {
 #define PUT_SIGNAL(NAME, OP, V, T)                                                               \
   CW_SHMEM_CTX(                                                                                  \
       void, NAME,                                                                                \
-      (c.check(c.on.OP(me, nelems == 0 ? reinterpret_cast<T*>(sig_addr) : static_cast<T*>(dest), \
+      (c.check_length<T>(nelems),                                                                \
+       c.check(c.on.OP(me, nelems == 0 ? reinterpret_cast<T*>(sig_addr) : static_cast<T*>(dest), \
                        static_cast<const T*>(source), nelems, sig_addr, signal,                  \
                        signal_op(c, sig_op), pe))),                                              \
       V* dest, const V* source, size_t nelems, uint64_t* sig_addr, uint64_t signal, int sig_op,  \
