@@ -65,6 +65,14 @@ struct call {
       fail_by_length(n, sizeof(T));
     }
   }
+  /// Of a call that works on `n` elements of everybody's memory; in checked builds also that this
+  /// is not memory which was freed.
+  template <class T>
+  void check_memory(const T* at, std::size_t n = 1) const {
+    check_length<T>(n);
+    if constexpr (CROSSWARP_CHECKED != 0) check_allocated(at, n * sizeof(T));
+  }
+  void check_allocated(const void* at, std::size_t bytes) const;
   [[noreturn, gnu::cold]] void fail(status s) const;
   [[noreturn, gnu::cold]] void fail_by_length(std::size_t n, std::size_t size) const;
 };

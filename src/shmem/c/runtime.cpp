@@ -94,6 +94,12 @@ void call::fail(status s) const {
   fail_for(*this, s, reason(s, *this));
 }
 
+void call::check_allocated(const void* at, std::size_t bytes) const {
+  if (job == nullptr || bytes == 0 || job->shmem.is_allocated(at, bytes)) return;
+  fail_for(*this, status::invalid,
+           "memory of the symmetric heap that was freed, or of which less was asked for");
+}
+
 void call::fail_by_length(std::size_t n, std::size_t size) const {
   fail_for(*this, status::invalid,
            std::to_string(n) + " elements of " + std::to_string(size) +
