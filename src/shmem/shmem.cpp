@@ -329,7 +329,7 @@ std::size_t shmem::size_of(const void* p) const noexcept {
   return i == state_->blocks.end() ? 0 : i->second.second;
 }
 
-bool shmem::is_allocated(const void* p, std::size_t bytes) const noexcept {
+bool shmem::is_allocated(const void* p) const noexcept {
   const auto* const from = static_cast<const std::byte*>(p);
   const std::byte* const heap = state_->heap();
   if (from < heap || from >= heap + world_impl::heap_bytes(state_->w->state())) return true;
@@ -337,8 +337,7 @@ bool shmem::is_allocated(const void* p, std::size_t bytes) const noexcept {
   auto next = state_->blocks.upper_bound(p);
   if (next == state_->blocks.begin()) return false;
   const auto& [begin, block] = *--next;
-  const auto offset = static_cast<std::size_t>(from - static_cast<const std::byte*>(begin));
-  return offset < block.second && bytes <= block.second - offset;
+  return from < static_cast<const std::byte*>(begin) + block.second;
 }
 
 void shmem::add_segment(void* base, std::size_t bytes) {

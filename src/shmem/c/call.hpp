@@ -66,13 +66,15 @@ struct call {
     }
   }
   /// Of a call that works on `n` elements of everybody's memory; in checked builds also that this
-  /// is not memory which was freed.
+  /// is not memory which was freed. What reaches beyond its end is left alone: programs do that.
   template <class T>
   void check_memory(const T* at, std::size_t n = 1) const {
     check_length<T>(n);
-    if constexpr (CROSSWARP_CHECKED != 0) check_allocated(at, n * sizeof(T));
+    if constexpr (CROSSWARP_CHECKED != 0) {
+      if (n > 0) check_allocated(at);
+    }
   }
-  void check_allocated(const void* at, std::size_t bytes) const;
+  void check_allocated(const void* at) const;
   [[noreturn, gnu::cold]] void fail(status s) const;
   [[noreturn, gnu::cold]] void fail_by_length(std::size_t n, std::size_t size) const;
 };

@@ -94,10 +94,10 @@ void call::fail(status s) const {
   fail_for(*this, s, reason(s, *this));
 }
 
-void call::check_allocated(const void* at, std::size_t bytes) const {
-  if (job == nullptr || bytes == 0 || job->shmem.is_allocated(at, bytes)) return;
+void call::check_allocated(const void* at) const {
+  if (job == nullptr || job->shmem.is_allocated(at)) return;
   fail_for(*this, status::invalid,
-           "memory of the symmetric heap that was freed, or of which less was asked for");
+           "memory of the symmetric heap that was freed, or never asked for");
 }
 
 void call::fail_by_length(std::size_t n, std::size_t size) const {
