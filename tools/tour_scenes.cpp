@@ -1,10 +1,12 @@
 #include "tour_scenes.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <numeric>
 
 #include "crosswarp/device/memory.hpp"
 #include "crosswarp/launch.hpp"
+#include "crosswarp/shmem.hpp"
 #include "crosswarp/world_launch.hpp"
 #include "run_benchmarks.hpp"
 
@@ -197,6 +199,121 @@ scene proxy_scene(device_ref d) {
   how.device = d;
   how.quick = true;
   s.rows = run_benchmarks({"proxy"}, how);
+  return s;
+}
+
+// ---- shmem: everybody talks to everybody, by the names of SHMEM
+
+namespace {
+
+constexpr int letter_words = 1024;
+
+/// Symmetric, but for the last two.
+struct exchange_memory {
+  long* boxes;             ///< a letter from each PE
+  long* letter;            ///< the own one
+  std::uint64_t* arrived;  ///< how many came
+  long* drawn;             ///< tickets; those of PE 0 count
+  long* mine;              ///< sum of the letters here
+  long* all;               ///< of all PEs' sums
+  long* ticket;
+  status* out;
+};
+
+/// A letter to each PE with a signal, a ticket at PE 0, and a sum of all that came anywhere.
+struct exchange {
+  CW_FN void operator()(const dev::kernel_context& ctx, dev::shmem pes, exchange_memory m) const {
+    const auto g = ctx.block();
+    const dev::shmem sh = pes.on_block(ctx);
+    const int me = sh.my_pe();
+    const int n = sh.n_pes();
+    for (int i = g.rank(); i < letter_words; i += g.size()) m.letter[i] = me + 1;
+    g.sync();
+    status s = status::ok;
+    for (int k = 1; k <= n && s == status::ok; ++k) {
+      s = sh.put_signal_nbi(g, m.boxes + me * letter_words, m.letter, letter_words, m.arrived, 1,
+                            dev::signal_op::add, (me + k) % n);
+    }
+    long ticket = -1;
+    if (s == status::ok) s = sh.atomic_fetch(g, dev::amo::add, m.drawn, 1L, 0L, 0, ticket);
+    if (s == status::ok) {
+      s = sh.signal_wait_until(g, m.arrived, dev::compare::ge, static_cast<std::uint64_t>(n));
+    }
+    if (s == status::ok && g.rank() == 0) {
+      *m.ticket = ticket;
+      *m.mine = 0;
+      for (int i = 0; i < n * letter_words; ++i) *m.mine += m.boxes[i];
+    }
+    g.sync();
+    if (s == status::ok) s = sh.reduce(g, dev::shmem_op::sum{}, m.all, m.mine, 1);
+    if (s == status::ok) s = sh.barrier(g);
+    if (g.rank() == 0) *m.out = s;
+  }
+};
+
+/// True when this PE has what it should; `tickets` are everybody's.
+bool has_all(int n, long sum, std::vector<long> tickets) {
+  std::sort(tickets.begin(), tickets.end());
+  for (int i = 0; i < n; ++i) {
+    if (tickets[static_cast<std::size_t>(i)] != i) return false;
+  }
+  return sum == static_cast<long>(n) * letter_words * n * (n + 1) / 2;
+}
+
+template <class T>
+T* allocate_zeros(shmem& sh, std::size_t count) {
+  T* const p = sh.allocate<T>(count);
+  const std::vector<T> zeros(count);
+  exec::copy_now(sh.of().options().device, p, zeros.data(), count * sizeof(T));
+  return p;
+}
+
+}  // namespace
+
+scene shmem_scene(device_ref d) {
+  scene s;
+  s.name = "shmem";
+  s.device = d.name();
+  s.ranks = 4;
+  s.story =
+      "in one kernel each of 4 PEs puts 8 KiB with a signal to every PE, draws a ticket at PE 0 by "
+      "fetch-and-add, and all sum up what came";
+  world_options o = world_options::from_environment();
+  o.device = d;
+  o.heap_bytes = 4U << 20U;
+  bool right = true;
+  run_local(s.ranks, o, [&](world& w) {
+    shmem sh(w);
+    const auto n = static_cast<std::size_t>(w.size());
+    buffer<long> ticket(d, 1);
+    buffer<status> out(d, 1);
+    const exchange_memory m = {allocate_zeros<long>(sh, n * letter_words),
+                               allocate_zeros<long>(sh, letter_words),
+                               allocate_zeros<std::uint64_t>(sh, 1),
+                               allocate_zeros<long>(sh, 1),
+                               allocate_zeros<long>(sh, 1),
+                               allocate_zeros<long>(sh, 1),
+                               ticket.data(),
+                               out.data()};
+    w.barrier();  // all is zero, and nobody allocates once a kernel waits for the others
+    launch(w, {.threads = 32}, exchange{}, sh.device(), m);
+    w.stream().sync();
+    w.barrier();
+    long sum = 0;
+    exec::copy_now(d, &sum, m.all, sizeof(sum));
+    const bool mine =
+        out.read()[0] == status::ok && has_all(w.size(), sum, w.allgather(ticket.read()[0]));
+    const auto all = w.allgather(static_cast<int>(mine));
+    if (w.rank() != 0) return;
+    right = std::all_of(all.begin(), all.end(), [](int one) { return one == 1; });
+    s.path = w.path_to(1);
+  });
+  s.verified = right;
+  bench::setup how;
+  how.device = d;
+  how.quick = true;
+  how.processes = d.kind() == device_kind::cpu;
+  s.rows = run_benchmarks({"shmem"}, how);
   return s;
 }
 

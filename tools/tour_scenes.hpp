@@ -25,5 +25,7 @@ scene exec_scene(device_ref d);
 scene memory_scene(device_ref d);
 /// The same message, by commands to the host.
 scene proxy_scene(device_ref d);
+/// Everybody talks to everybody, by the names of SHMEM.
+scene shmem_scene(device_ref d);
 
 }  // namespace crosswarp::tool

@@ -94,6 +94,9 @@ class shmem {
   void free(void* p);
   /// Bytes that were asked for at `p`; 0 when nothing was.
   [[nodiscard]] std::size_t size_of(const void* p) const noexcept;
+  /// Whether this lies in memory that was asked for and not freed, or not in the heap at all. Not
+  /// collective, any thread.
+  [[nodiscard]] bool is_allocated(const void* p) const noexcept;
   /// Memory that every PE already has, each at its own address, e.g. variables of the program.
   /// As for crosswarp::registration; it stays symmetric until the end.
   void add_segment(void* base, std::size_t bytes);

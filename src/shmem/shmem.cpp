@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +76,8 @@ struct shmem::state {
   buffer<status> outcome;  // of kernels by which teams are made
   std::uint64_t free_slots = 0;
   unsigned contexts = 0;
-  std::map<void*, std::pair<world_impl::heap_block, std::size_t>> blocks;
+  mutable std::mutex mutex;  // for blocks, which other threads may look at
+  std::map<const void*, std::pair<world_impl::heap_block, std::size_t>> blocks;
   std::vector<registration> registrations;
   std::vector<shmem_segment> segments;
   std::vector<buffer<shmem_segment>> segment_tables;  // all: views keep the one they were made with
@@ -314,7 +316,10 @@ void* shmem::allocate_bytes(std::size_t bytes, std::size_t alignment) {
   world_impl::heap_block block(*state_->w, bytes, alignment);
   if (bytes == 0) return nullptr;
   void* const at = state_->heap() + block.offset();
-  state_->blocks.emplace(at, std::pair(std::move(block), bytes));
+  {
+    const std::scoped_lock lock(state_->mutex);
+    state_->blocks.emplace(at, std::pair(std::move(block), bytes));
+  }
   state_->w->barrier();  // it is everybody's before anybody writes
   return at;
 }
@@ -322,14 +327,27 @@ void* shmem::allocate_bytes(std::size_t bytes, std::size_t alignment) {
 void shmem::free(void* p) {
   state_->w->barrier();
   if (p == nullptr) return;
+  const std::scoped_lock lock(state_->mutex);
   if (state_->blocks.erase(p) == 0) {
     throw error(errc::invalid_argument, "shmem::free", "no such memory, or freed before");
   }
 }
 
 std::size_t shmem::size_of(const void* p) const noexcept {
-  const auto i = state_->blocks.find(const_cast<void*>(p));
+  const std::scoped_lock lock(state_->mutex);
+  const auto i = state_->blocks.find(p);
   return i == state_->blocks.end() ? 0 : i->second.second;
+}
+
+bool shmem::is_allocated(const void* p) const noexcept {
+  const auto* const from = static_cast<const std::byte*>(p);
+  const std::byte* const heap = state_->heap();
+  if (from < heap || from >= heap + world_impl::heap_bytes(state_->w->state())) return true;
+  const std::scoped_lock lock(state_->mutex);
+  auto next = state_->blocks.upper_bound(p);
+  if (next == state_->blocks.begin()) return false;
+  const auto& [begin, block] = *--next;
+  return from < static_cast<const std::byte*>(begin) + block.second;
 }
 
 void shmem::add_segment(void* base, std::size_t bytes) {

@@ -13,6 +13,9 @@ class pmix_exchange {
  public:
   /// True when the environment names a PMIx server with more than this process in the job.
   static bool offered();
+  /// For a process that ends at once: a launcher takes one that goes without this for one that
+  /// failed, whatever its exit code. Nothing of PMIx works afterwards.
+  static void leave() noexcept;
 
   /// Throws error(not_supported) in a build without PMIx, error(system) when the server refuses.
   pmix_exchange();

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/log.hpp"
+#include "pmix_exchange.hpp"
 #include "star.hpp"
 
 namespace crosswarp::world_impl {
@@ -17,6 +18,7 @@ namespace {
 /// is printing.
 [[noreturn]] void end_process(int code) {
   if (ftrylockfile(stdout) == 0) std::fflush(stdout);
+  if (code == 0) pmix_exchange::leave();
   _exit(code);
 }
 

@@ -10,5 +10,6 @@ crosswarp::device::proxy_memory queues_of(const crosswarp::world& w) {
 }
 
 void die_outside_of_engine(const crosswarp::world& w) {
+  if (!w.state().proxy) std::raise(SIGKILL);
   w.state().proxy->hold([] { std::raise(SIGKILL); });
 }

@@ -9,7 +9,8 @@ int main(void) {
   CHECK(shmem_malloc(0) == NULL);
   CHECK(shmem_malloc((size_t)1 << 45) == NULL);
   CHECK(shmem_calloc(SIZE_MAX / 2, 4) == NULL);
-  for (size_t alignment = 1; alignment <= 4096; alignment *= 2) {
+  CHECK(shmem_align((size_t)1 << 40, 8) == NULL);
+  for (size_t alignment = 1; alignment <= 4 << 20; alignment *= 2) {
     char *p = shmem_align(alignment, 100);
     CHECK(p != NULL && (uintptr_t)p % alignment == 0);
     shmem_free(p);
@@ -29,6 +30,14 @@ int main(void) {
     CHECK(all != NULL);
     all[1536 * 1024 - 1] = 1;
     shmem_free(all);
+  }
+  /* Until there is no more; what is given back can be had again. */
+  void *pieces[10000];
+  for (int again = 0; again < 2; ++again) {
+    int count = 0;
+    while (count < 10000 && (pieces[count] = shmem_malloc(256 * 1024)) != NULL) ++count;
+    CHECK(count >= 6 && count < 10000);
+    while (count > 0) shmem_free(pieces[--count]);
   }
   shmem_free(NULL);
   shmem_finalize();

@@ -11,12 +11,14 @@ namespace {
 
 template <class T>
 void update(const call& c, amo op, T* dest, std::type_identity_t<T> value) {
+  c.check_memory(dest);
   c.check(c.on.atomic(me, op, dest, value, c.pe));
 }
 
 template <class T>
 T fetch_old(const call& c, amo op, const T* dest, std::type_identity_t<T> value = {},
             std::type_identity_t<T> comparand = {}) {
+  c.check_memory(dest);
   T old{};
   c.check(c.on.atomic_fetch(me, op, const_cast<T*>(dest), value, comparand, c.pe, old));
   return old;
@@ -25,6 +27,7 @@ T fetch_old(const call& c, amo op, const T* dest, std::type_identity_t<T> value 
 template <class T>
 void fetch_later(const call& c, amo op, T* old, const T* dest, std::type_identity_t<T> value = {},
                  std::type_identity_t<T> comparand = {}) {
+  c.check_memory(dest);
   c.check(c.on.atomic_fetch_nbi(me, op, old, const_cast<T*>(dest), value, comparand, c.pe));
 }
 

@@ -4,6 +4,7 @@
 #define _SHMEM_KEEP_TABLES
 #include <shmem.h>
 
+#include <cstddef>
 #include <limits>
 
 #include "crosswarp/shmem.hpp"
@@ -21,6 +22,17 @@ inline constexpr device::thread_group me{};
 extern device::shmem everybody;
 /// Of SHMEM_CTX_INVALID and SHMEM_TEAM_INVALID.
 extern const device::shmem nobody;
+
+/// Whether memory could be so long: the product of all, in bytes.
+template <class... N>
+constexpr bool fits(N... factors) {
+  std::size_t all = 1;
+  const bool wraps = (__builtin_mul_overflow(all, static_cast<std::size_t>(factors), &all) || ...);
+  return !wraps && all <= static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
+}
+constexpr std::size_t length_of(std::ptrdiff_t stride) {
+  return stride < 0 ? -static_cast<std::size_t>(stride) : static_cast<std::size_t>(stride);
+}
 
 inline const device::shmem& view_of(shmem_ctx_t ctx) {
   if (ctx == SHMEM_CTX_DEFAULT) return everybody;
@@ -46,7 +58,25 @@ struct call {
       fail(s);
     }
   }
+  /// Of a call that moves `n` elements of T, `times` over: what follows may count their bytes.
+  template <class T>
+  void check_length(std::size_t n, std::size_t times = 1) const {
+    if (!fits(n, sizeof(T), times)) [[unlikely]] {
+      fail_by_length(n, sizeof(T));
+    }
+  }
+  /// Of a call that works on `n` elements of everybody's memory; in checked builds also that this
+  /// is not memory which was freed. What reaches beyond its end is left alone: programs do that.
+  template <class T>
+  void check_memory(const T* at, std::size_t n = 1) const {
+    check_length<T>(n);
+    if constexpr (CROSSWARP_CHECKED != 0) {
+      if (n > 0) check_allocated(at);
+    }
+  }
+  void check_allocated(const void* at) const;
   [[noreturn, gnu::cold]] void fail(status s) const;
+  [[noreturn, gnu::cold]] void fail_by_length(std::size_t n, std::size_t size) const;
 };
 
 /// Says why on stderr and ends the job.

@@ -1,6 +1,8 @@
 // Collectives that move data.
 #include "collectives.hpp"
 
+#include <algorithm>
+
 #include "crosswarp/error.hpp"
 
 namespace crosswarp::shmem_c {
@@ -57,7 +59,8 @@ auto alltoalls(T* dest, const T* source, ptrdiff_t dst, ptrdiff_t sst, size_t n)
   return unless_empty(n, [=](const view& v) { return v.alltoalls(me, dest, source, dst, sst, n); });
 }
 
-/// Unlike a team's it leaves the root's dest alone.
+/// As the functions of active sets have it, and unlike a team's: the root's own dest is left alone.
+/// The teams' broadcast() cannot be asked for that, so this one puts and meets.
 template <class T>
 auto broadcast_to_others(T* dest, const T* source, size_t n, int root) {
   return [=](const view& v) {
@@ -86,24 +89,27 @@ CW_SHMEM(void, sync_all, void) {
   c.check(c.on.sync(me));
 }
 CW_SHMEM(int, team_sync, shmem_team_t team) {
-  return by_team(team, "shmem_team_sync", [](const view& v) { return v.sync(me); });
+  return by_team(team, "shmem_team_sync", {}, [](const view& v) { return v.sync(me); });
 }
 
+#define LENGTH(T) (amount{nelems, sizeof(T)})
+#define FAR_APART(T) (amount{nelems, sizeof(T), std::max(length_of(dst), length_of(sst))})
+
 // V: the element as the declaration has it; T: as it is moved.
-#define TEAM(NAME, WHAT, V, T, ARGS, ...)                                         \
+#define TEAM(NAME, WHAT, V, T, MUCH, ARGS, ...)                                   \
   CW_SHMEM(int, NAME, shmem_team_t team, V* dest, const V* source, __VA_ARGS__) { \
     T* const to = static_cast<T*>(dest);                                          \
     const T* const from = static_cast<const T*>(source);                          \
-    return by_team(team, "shmem_" #NAME, WHAT ARGS);                              \
+    return by_team(team, "shmem_" #NAME, MUCH, WHAT ARGS);                        \
   }
-#define TEAM_DATA(PRE, POST, V, T)                                                         \
-  TEAM(PRE##broadcast##POST, broadcast, V, T, (to, from, nelems, PE_root), size_t nelems,  \
-       int PE_root)                                                                        \
-  TEAM(PRE##collect##POST, collect, V, T, (to, from, nelems), size_t nelems)               \
-  TEAM(PRE##fcollect##POST, fcollect, V, T, (to, from, nelems), size_t nelems)             \
-  TEAM(PRE##alltoall##POST, alltoall, V, T, (to, from, nelems), size_t nelems)             \
-  TEAM(PRE##alltoalls##POST, alltoalls, V, T, (to, from, dst, sst, nelems), ptrdiff_t dst, \
-       ptrdiff_t sst, size_t nelems)
+#define TEAM_DATA(PRE, POST, V, T)                                                        \
+  TEAM(PRE##broadcast##POST, broadcast, V, T, LENGTH(T), (to, from, nelems, PE_root),     \
+       size_t nelems, int PE_root)                                                        \
+  TEAM(PRE##collect##POST, collect, V, T, LENGTH(T), (to, from, nelems), size_t nelems)   \
+  TEAM(PRE##fcollect##POST, fcollect, V, T, LENGTH(T), (to, from, nelems), size_t nelems) \
+  TEAM(PRE##alltoall##POST, alltoall, V, T, LENGTH(T), (to, from, nelems), size_t nelems) \
+  TEAM(PRE##alltoalls##POST, alltoalls, V, T, FAR_APART(T), (to, from, dst, sst, nelems), \
+       ptrdiff_t dst, ptrdiff_t sst, size_t nelems)
 #define TYPED(N, T) TEAM_DATA(N##_, , T, T)
 _SHMEM_RMA_TYPES(TYPED)
 TEAM_DATA(, mem, void, unit_mem)
@@ -111,26 +117,27 @@ TEAM_DATA(, mem, void, unit_mem)
 // ---- active sets
 
 CW_SHMEM(void, barrier, _SHMEM_SET, long*) {
-  by_set("shmem_barrier", PE_start, logPE_stride, PE_size,
+  by_set("shmem_barrier", PE_start, logPE_stride, PE_size, {},
          [](const view& v) { return v.barrier(me); });
 }
 CW_SHMEM(void, sync, _SHMEM_SET, long*) {
-  by_set("shmem_sync", PE_start, logPE_stride, PE_size, [](const view& v) { return v.sync(me); });
+  by_set("shmem_sync", PE_start, logPE_stride, PE_size, {},
+         [](const view& v) { return v.sync(me); });
 }
 
-#define SET(NAME, WHAT, T, ARGS, ...)                                                    \
+#define SET(NAME, WHAT, T, MUCH, ARGS, ...)                                              \
   CW_SHMEM(void, NAME, void* dest, const void* source, __VA_ARGS__, _SHMEM_SET, long*) { \
     T* const to = static_cast<T*>(dest);                                                 \
     const T* const from = static_cast<const T*>(source);                                 \
-    by_set("shmem_" #NAME, PE_start, logPE_stride, PE_size, WHAT ARGS);                  \
+    by_set("shmem_" #NAME, PE_start, logPE_stride, PE_size, MUCH, WHAT ARGS);            \
   }
-#define SET_DATA(S)                                                                            \
-  SET(broadcast##S, broadcast_to_others, unit_##S, (to, from, nelems, PE_root), size_t nelems, \
-      int PE_root)                                                                             \
-  SET(collect##S, collect, unit_##S, (to, from, nelems), size_t nelems)                        \
-  SET(fcollect##S, fcollect, unit_##S, (to, from, nelems), size_t nelems)                      \
-  SET(alltoall##S, alltoall, unit_##S, (to, from, nelems), size_t nelems)                      \
-  SET(alltoalls##S, alltoalls, unit_##S, (to, from, dst, sst, nelems), ptrdiff_t dst,          \
-      ptrdiff_t sst, size_t nelems)
+#define SET_DATA(S)                                                                               \
+  SET(broadcast##S, broadcast_to_others, unit_##S, LENGTH(unit_##S), (to, from, nelems, PE_root), \
+      size_t nelems, int PE_root)                                                                 \
+  SET(collect##S, collect, unit_##S, LENGTH(unit_##S), (to, from, nelems), size_t nelems)         \
+  SET(fcollect##S, fcollect, unit_##S, LENGTH(unit_##S), (to, from, nelems), size_t nelems)       \
+  SET(alltoall##S, alltoall, unit_##S, LENGTH(unit_##S), (to, from, nelems), size_t nelems)       \
+  SET(alltoalls##S, alltoalls, unit_##S, FAR_APART(unit_##S), (to, from, dst, sst, nelems),       \
+      ptrdiff_t dst, ptrdiff_t sst, size_t nelems)
 SET_DATA(32)
 SET_DATA(64)

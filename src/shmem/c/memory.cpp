@@ -10,12 +10,13 @@ using namespace crosswarp::shmem_c;
 
 namespace {
 
-/// Null when there is no room; anything else that goes wrong ends the job.
+/// Null when there is no room, or none that is aligned so; anything else that goes wrong ends the
+/// job. `alignment` is a power of two.
 void* allocate(const char* name, size_t bytes, size_t alignment = 64) {
   try {
     return job_for(name).shmem.allocate_bytes(bytes, alignment);
   } catch (const error& e) {
-    if (e.code() == errc::out_of_memory) return nullptr;
+    if (e.code() == errc::out_of_memory || e.code() == errc::invalid_argument) return nullptr;
     give_up(name, e.what());
   }
 }

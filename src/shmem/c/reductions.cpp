@@ -25,7 +25,8 @@ auto reduce(T* dest, const T* source, size_t n) {
 
 #define REDUCE(N, T, OP)                                                                    \
   CW_SHMEM(int, N##_##OP##_reduce, shmem_team_t team, T* dest, const T* source, size_t n) { \
-    return by_team(team, "shmem_" #N "_" #OP "_reduce", reduce<op_##OP>(dest, source, n));  \
+    return by_team(team, "shmem_" #N "_" #OP "_reduce", {n, sizeof(T)},                     \
+                   reduce<op_##OP>(dest, source, n));                                       \
   }
 #define BITWISE(N, T) REDUCE(N, T, and) REDUCE(N, T, or) REDUCE(N, T, xor)
 _SHMEM_BITWISE_TYPES(BITWISE)
@@ -37,12 +38,12 @@ _SHMEM_COMPLEX_TYPES(ARITHMETIC)
 
 #define SCANS(N, T)                                                                      \
   CW_SHMEM(int, N##_sum_inscan, shmem_team_t team, T* dest, const T* source, size_t n) { \
-    return by_team(team, "shmem_" #N "_sum_inscan", [=](const view& v) {                 \
+    return by_team(team, "shmem_" #N "_sum_inscan", {n, sizeof(T)}, [=](const view& v) { \
       return n == 0 ? v.sync(me) : v.inclusive_scan(me, op_sum{}, dest, source, n);      \
     });                                                                                  \
   }                                                                                      \
   CW_SHMEM(int, N##_sum_exscan, shmem_team_t team, T* dest, const T* source, size_t n) { \
-    return by_team(team, "shmem_" #N "_sum_exscan", [=](const view& v) {                 \
+    return by_team(team, "shmem_" #N "_sum_exscan", {n, sizeof(T)}, [=](const view& v) { \
       return n == 0 ? v.sync(me) : v.exclusive_scan(me, op_sum{}, {}, dest, source, n);  \
     });                                                                                  \
   }
@@ -53,6 +54,7 @@ _SHMEM_COMPLEX_TYPES(SCANS)
   CW_SHMEM(void, N##_##OP##_to_all, T* dest, const T* source, int nreduce, _SHMEM_SET, T*, \
            long*) {                                                                        \
     by_set("shmem_" #N "_" #OP "_to_all", PE_start, logPE_stride, PE_size,                 \
+           {static_cast<size_t>(nreduce), sizeof(T)},                                      \
            reduce<op_##OP>(dest, source, static_cast<size_t>(nreduce)));                   \
   }
 #define TO_ALL_BITWISE(N, T) TO_ALL(N, T, and) TO_ALL(N, T, or) TO_ALL(N, T, xor)

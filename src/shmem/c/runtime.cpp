@@ -82,10 +82,28 @@ std::string reason(status s, const call& c) {
 
 }  // namespace
 
+namespace {
+[[noreturn]] void fail_for(const call& c, status s, const std::string& why) {
+  std::string what = c.name;
+  if (c.pe != call::no_pe) what += " to PE " + std::to_string(c.pe);
+  tell_and_end(what + ": " + to_string(s) + " (" + why + ")");
+}
+}  // namespace
+
 void call::fail(status s) const {
-  std::string what = name;
-  if (pe != no_pe) what += " to PE " + std::to_string(pe);
-  tell_and_end(what + ": " + to_string(s) + " (" + reason(s, *this) + ")");
+  fail_for(*this, s, reason(s, *this));
+}
+
+void call::check_allocated(const void* at) const {
+  if (job == nullptr || job->shmem.is_allocated(at)) return;
+  fail_for(*this, status::invalid,
+           "memory of the symmetric heap that was freed, or never asked for");
+}
+
+void call::fail_by_length(std::size_t n, std::size_t size) const {
+  fail_for(*this, status::invalid,
+           std::to_string(n) + " elements of " + std::to_string(size) +
+               " bytes are more than there can be");
 }
 
 void give_up(const char* name, const char* why) {

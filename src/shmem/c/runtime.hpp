@@ -26,7 +26,9 @@ struct runtime {
   crosswarp::shmem shmem;
   shmem_team_object all;
   shmem_team_object shared;
-  void* nowhere;  // symmetric, for data of no length
+  /// Symmetric: the dest of a collect() to which nobody adds anything, where null is allowed. That
+  /// nobody does is known only once all have been asked, so it cannot be a meeting instead.
+  void* nowhere;
 
   std::mutex mutex;  // all below
   std::map<shmem_team_t, std::unique_ptr<shmem_team_object>> teams;

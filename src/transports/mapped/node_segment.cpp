@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <fstream>
 
 #include "crosswarp/options.hpp"
@@ -37,6 +39,13 @@ std::size_t available_memory() {
 }
 
 constexpr std::size_t large_page = 2U << 20U;
+constexpr std::size_t most_aligned = 16U << 20U;
+
+/// To large pages; long memory to more, for blocks that must be, as long as little is lost by it.
+std::size_t alignment_for(std::size_t bytes) {
+  if (bytes < large_page) return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return std::clamp(std::bit_floor(bytes / 8), large_page, most_aligned);
+}
 
 std::size_t round_up(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
@@ -88,8 +97,7 @@ void check_host_memory(std::size_t bytes_each, std::size_t ranks) {
 }
 
 node_segment::node_segment(const request& r, std::size_t bytes_here) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  alignment = bytes_here >= large_page ? large_page : page;
+  alignment = alignment_for(bytes_here);
   const std::size_t mine = round_up(std::max<std::size_t>(bytes_here, 1), alignment);
   const auto lengths = r.boot.allgather(packer().u64(mine).take(), r.timeout);
   std::vector<std::size_t> offset;
