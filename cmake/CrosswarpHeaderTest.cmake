@@ -11,6 +11,8 @@ function(crosswarp_header_test)
 
   add_library(crosswarp_header_test OBJECT EXCLUDE_FROM_ALL)
   target_link_libraries(crosswarp_header_test PRIVATE crosswarp crosswarp_flags)
+  # Only whether they compile is asked.
+  target_compile_options(crosswarp_header_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0 -g0>)
   foreach(header IN LISTS headers)
     string(MAKE_C_IDENTIFIER "${header}" name)
     set(source ${output_dir}/${name}.cpp)

@@ -9,6 +9,7 @@ option(CROSSWARP_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 set(CROSSWARP_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. thread or address,undefined")
 set(CROSSWARP_CUDA AUTO CACHE STRING "GPU support: AUTO (when a CUDA compiler is found), ON, OFF")
 set_property(CACHE CROSSWARP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(CROSSWARP_TEST_ARCHITECTURES "" CACHE STRING "GPU architectures of the tests; all of CMAKE_CUDA_ARCHITECTURES when empty")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)

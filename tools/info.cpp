@@ -86,13 +86,15 @@ json gather() {
   j["no_cuda_because"] =
       cuda_absence_reason().empty() ? json(nullptr) : json(cuda_absence_reason());
   j["topology"] = topology();
+  const char* const means =
+      CROSSWARP_HAVE_CUDA == 1 ? "same process; memfd; CUDA VMM, CUDA IPC" : "same process; memfd";
   // Capabilities as data: what a path can do, whatever the device.
   j["transports"] = json::array({{{"name", "mapped"},
                                   {"between", "ranks of one machine"},
                                   {"loads_and_stores", true},
                                   {"atomics", true},
                                   {"gpu_memory", cuda_device_count() > 0},
-                                  {"means", "same process; memfd; CUDA VMM, CUDA IPC"}}});
+                                  {"means", means}}});
   j["features"] = {{"cuda", CROSSWARP_HAVE_CUDA == 1},  {"fibers", CROSSWARP_HAVE_FIBERS == 1},
                    {"pmix", CROSSWARP_HAVE_PMIX == 1},  {"topology", CROSSWARP_HAVE_HWLOC == 1},
                    {"checked", CROSSWARP_CHECKED == 1}, {"schedules", schedule::available()}};
