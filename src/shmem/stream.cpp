@@ -7,7 +7,6 @@
 namespace crosswarp {
 namespace {
 
-using device::block_group;
 using device::compare;
 using device::element;
 using device::kernel_context;
@@ -20,52 +19,55 @@ CW_FN inline void note(const kernel_context& k, status* outcome, status s) {
 }
 
 struct put_kernel {
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out, std::byte* dest,
-                        const std::byte* source, std::size_t bytes, int pe) const {
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out,
+                        std::byte* dest, const std::byte* source, std::size_t bytes, int pe) const {
     note(k, out, sh.put(k.block(), dest, source, bytes, pe));
   }
 };
 struct get_kernel {
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out, std::byte* dest,
-                        const std::byte* source, std::size_t bytes, int pe) const {
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out,
+                        std::byte* dest, const std::byte* source, std::size_t bytes, int pe) const {
     note(k, out, sh.get(k.block(), dest, source, bytes, pe));
   }
 };
 struct put_signal_kernel {
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out, std::byte* dest,
-                        const std::byte* source, std::size_t bytes, std::uint64_t* signal,
-                        std::uint64_t value, signal_op how, int pe) const {
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out,
+                        std::byte* dest, const std::byte* source, std::size_t bytes,
+                        std::uint64_t* signal, std::uint64_t value, signal_op how, int pe) const {
     note(k, out, sh.put_signal(k.block(), dest, source, bytes, signal, value, how, pe));
   }
 };
 struct quiet_kernel {
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out) const {
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out) const {
     note(k, out, sh.quiet(k.block()));
   }
 };
 struct wait_kernel {
   template <class T>
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out, T* word,
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out, T* word,
                         compare how, T value) const {
     note(k, out, sh.wait_until(k.block(), word, how, value));
   }
 };
 struct meet_kernel {
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out, bool quiet) const {
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out,
+                        bool quiet) const {
     note(k, out, quiet ? sh.barrier(k.block()) : sh.sync(k.block()));
   }
 };
 struct broadcast_kernel {
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out, std::byte* dest,
-                        const std::byte* source, std::size_t bytes, int root) const {
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out,
+                        std::byte* dest, const std::byte* source, std::size_t bytes,
+                        int root) const {
     note(k, out, sh.broadcast(k.block(), dest, source, bytes, root));
   }
 };
 
 enum class exchange { fcollect, collect, alltoall };
 struct exchange_kernel {
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out, exchange what,
-                        std::byte* dest, const std::byte* source, std::size_t bytes) const {
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out,
+                        exchange what, std::byte* dest, const std::byte* source,
+                        std::size_t bytes) const {
     const auto g = k.block();
     status s = status::invalid;
     switch (what) {
@@ -83,43 +85,64 @@ struct exchange_kernel {
   }
 };
 
-template <class T>
-CW_FN inline status reduce_as(const block_group& g, const device::shmem& sh, reduction op, T* dest,
-                              const T* source, std::size_t count) {
-  switch (op) {
-    case reduction::sum:
-      return sh.reduce(g, device::shmem_op::sum{}, dest, source, count);
-    case reduction::prod:
-      return sh.reduce(g, device::shmem_op::prod{}, dest, source, count);
-    case reduction::min:
-      return sh.reduce(g, device::shmem_op::min{}, dest, source, count);
-    case reduction::max:
-      return sh.reduce(g, device::shmem_op::max{}, dest, source, count);
-    default:
-      break;
-  }
-  if constexpr (std::is_integral_v<T>) {
-    switch (op) {
-      case reduction::bit_and:
-        return sh.reduce(g, device::shmem_op::bit_and{}, dest, source, count);
-      case reduction::bit_or:
-        return sh.reduce(g, device::shmem_op::bit_or{}, dest, source, count);
-      case reduction::bit_xor:
-        return sh.reduce(g, device::shmem_op::bit_xor{}, dest, source, count);
+/// An operation that is known at run time: one kernel for all of them, not one for each.
+struct any_operation {
+  reduction what;
+
+  template <class T>
+  CW_FN T operator()(T a, T b) const noexcept {
+    namespace op = device::shmem_op;
+    switch (what) {
+      case reduction::sum:
+        return op::sum{}(a, b);
+      case reduction::prod:
+        return op::prod{}(a, b);
+      case reduction::min:
+        return op::min{}(a, b);
+      case reduction::max:
+        return op::max{}(a, b);
       default:
         break;
     }
+    if constexpr (std::is_integral_v<T>) {
+      switch (what) {
+        case reduction::bit_and:
+          return op::bit_and{}(a, b);
+        case reduction::bit_or:
+          return op::bit_or{}(a, b);
+        case reduction::bit_xor:
+          return op::bit_xor{}(a, b);
+        default:
+          break;
+      }
+    }
+    return a;
   }
-  return status::invalid;
-}
+};
 
 template <class T>
 struct reduce_kernel {
-  CW_FN void operator()(const kernel_context& k, device::shmem sh, status* out, reduction op,
-                        T* dest, const T* source, std::size_t count) const {
-    note(k, out, reduce_as(k.block(), sh, op, dest, source, count));
+  CW_FN void operator()(const kernel_context& k, const device::shmem& sh, status* out,
+                        reduction what, T* dest, const T* source, std::size_t count) const {
+    note(k, out, sh.reduce(k.block(), any_operation{what}, dest, source, count));
   }
 };
+
+template <class T>
+bool knows(reduction what) noexcept {
+  switch (what) {
+    case reduction::sum:
+    case reduction::prod:
+    case reduction::min:
+    case reduction::max:
+      return true;
+    case reduction::bit_and:
+    case reduction::bit_or:
+    case reduction::bit_xor:
+      return std::is_integral_v<T>;
+  }
+  return false;
+}
 
 /// A CPU copies best with one thread.
 launch_shape shape_for(const stream& on) {
@@ -129,6 +152,10 @@ launch_shape shape_for(const stream& on) {
 template <class T>
 void queue_reduce(stream& on, const device::shmem& context, status* outcome, reduction op,
                   void* dest, const void* source, std::size_t count) {
+  if (!knows<T>(op)) {
+    throw error(errc::invalid_argument, "shmem_stream::reduce",
+                "no such operation on elements of this type");
+  }
   launch(on, shape_for(on), reduce_kernel<T>{}, context, outcome, op, static_cast<T*>(dest),
          static_cast<const T*>(source), count);
 }

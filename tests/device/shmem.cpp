@@ -499,8 +499,7 @@ TEST(ShmemStream, RunsInOrderWithTheStream) {
 
     calls.put(box, mine, eight, w.size());
     EXPECT_THROW(calls.check(), cw::error);
-    calls.reduce(dev::reduction::bit_or, dev::element::f32, box, mine, 1);
-    EXPECT_THROW(calls.check(), cw::error);
+    EXPECT_THROW(calls.reduce(dev::reduction::bit_or, dev::element::f32, box, mine, 1), cw::error);
     calls.check();
     w.barrier();
   });
