@@ -142,6 +142,7 @@ struct bare_barrier {
 };
 
 struct put_bytes {
+  static constexpr int max_threads = 1024;
   CW_FN void operator()(const context& ctx, char* to, const char* from, std::size_t bytes) const {
     dev::copy_part(ctx, to, from, bytes);
   }

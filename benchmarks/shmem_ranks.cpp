@@ -107,6 +107,7 @@ struct singles {
 
 /// All blocks put pieces of one large buffer, dealt out in turn.
 struct stream_out {
+  static constexpr int max_threads = 1024;
   CW_FN void operator()(const context& k, dev::shmem world, std::byte* box, const std::byte* own,
                         std::size_t bytes) const {
     constexpr std::size_t piece = 128 * 1024;

@@ -189,7 +189,7 @@ std::size_t at(int i) {
 
 struct pe_state {
   std::vector<long> boards[2];
-  std::vector<long> tally{std::vector<long>(1)};
+  std::vector<long> tally = {0};
   std::uint64_t flag = 0;
   std::vector<long> own;
 };

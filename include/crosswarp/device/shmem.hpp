@@ -348,9 +348,9 @@ class shmem {
   [[nodiscard]] CW_FN place find(const void* object, std::size_t bytes, int pe) const noexcept;
   [[nodiscard]] CW_FN static place find_in(const shmem_segment& s, const void* object,
                                            std::size_t bytes, int rank) noexcept;
-  [[nodiscard]] CW_FN static place find_in_others(const shmem_segment* others, int count,
-                                                  const void* object, std::size_t bytes,
-                                                  int rank) noexcept;
+  [[nodiscard]] CW_FN static place find_anywhere(shmem_segment heap, const shmem_segment* others,
+                                                 int count, const void* object, std::size_t bytes,
+                                                 int rank) noexcept;
 
   /// Between `here` and `object` at a PE.
   enum class toward : std::uint8_t { pe, here };
@@ -368,7 +368,8 @@ class shmem {
   template <group G>
   [[nodiscard]] CW_FN profiled note(const G& g, proxy_call what, std::size_t bytes,
                                     int pe) const noexcept {
-    return {p_.profile, g.rank() == 0, what, bytes, p_.team.has(pe) ? p_.team.world_pe(pe) : -1};
+    const bool wanted = p_.profile != nullptr && p_.team.has(pe);
+    return {p_.profile, g.rank() == 0, what, bytes, wanted ? p_.team.world_pe(pe) : -1};
   }
   template <shmem_word T>
   CW_FN std::size_t scan_words(const words<T>& w, std::size_t from, std::size_t& counted,

@@ -62,8 +62,8 @@ void note_launch(int device);
 
 #if defined(__CUDACC__)
 
-/// The most threads that blocks of a kernel have: its own `max_threads`, for which the compiler then
-/// leaves enough registers to each. 0: it does not say.
+/// The most threads that blocks of a kernel have: its own `max_threads`, for which the compiler
+/// then leaves enough registers to each. 0: it does not say.
 template <class Kernel>
 consteval int max_threads_of() {
   if constexpr (requires { Kernel::max_threads; }) {
@@ -76,8 +76,9 @@ consteval int max_threads_of() {
 // The parameters are grid constants, so that a kernel which takes a reference to one reads it where
 // it is.
 template <class Kernel, class... Args>
-__global__ void __launch_bounds__(max_threads_of<Kernel>()) entry(device::grid_words* grid, const __grid_constant__ device::wait_limits limits,
-                      const __grid_constant__ Kernel kernel, const __grid_constant__ Args... args) {
+__global__ void __launch_bounds__(max_threads_of<Kernel>())
+    entry(device::grid_words* grid, const __grid_constant__ device::wait_limits limits,
+          const __grid_constant__ Kernel kernel, const __grid_constant__ Args... args) {
   const device::kernel_context ctx({.block_index = static_cast<int>(blockIdx.x),
                                     .block_count = static_cast<int>(gridDim.x),
                                     .grid = grid,

@@ -32,14 +32,14 @@ CW_FN inline void copy_rest(Word* dst, const Word* src, std::size_t count, std::
 template <class Word>
 CW_FN inline void copy_words(Word* dst, const Word* src, std::size_t count, std::size_t first,
                              std::size_t stride) noexcept {
-  constexpr int depth = sizeof(Word) == 16 ? 8 : 4;
+  constexpr int depth = 8;
   std::size_t i = first;
   for (; i + (depth - 1) * stride < count; i += depth * stride) {
     Word held[depth];
     for (int k = 0; k < depth; ++k) held[k] = src[i + static_cast<std::size_t>(k) * stride];
     for (int k = 0; k < depth; ++k) dst[i + static_cast<std::size_t>(k) * stride] = held[k];
   }
-  for (; i < count; i += 4 * stride) copy_rest<Word, 4>(dst, src, count, i, stride);
+  for (; i < count; i += stride) dst[i] = src[i];
 }
 
 /// Bytes before the first aligned word, whole words, bytes after the last. `dst` and `src` are as
@@ -70,12 +70,17 @@ CW_FN inline bool copy_at_once(std::byte* dst, const std::byte* src, std::size_t
   return true;
 }
 
+/// Not in line, as what follows: a few words for each thread.
+CW_COLD CW_FN inline bool copy_few(std::byte* dst, const std::byte* src, std::size_t bytes,
+                                   std::size_t rank, std::size_t size) noexcept {
+  return copy_at_once<word16, 4>(dst, src, bytes, rank, size);
+}
+
 /// The interleaved copy that GPUs want: coalesced across a warp. Not in line: it is long, and
 /// kernels that put in many places would consist of it.
 CW_COLD CW_FN inline void copy_interleaved(std::byte* dst, const std::byte* src, std::size_t bytes,
                                            std::size_t rank, std::size_t size) noexcept {
   const auto misfit = reinterpret_cast<std::uintptr_t>(dst) ^ reinterpret_cast<std::uintptr_t>(src);
-  if (copy_at_once<word16, 4>(dst, src, bytes, rank, size)) return;
   if (misfit % 16 == 0) return copy_wide<word16>(dst, src, bytes, rank, size);
   if (misfit % 4 == 0) return copy_wide<std::uint32_t>(dst, src, bytes, rank, size);
   copy_words(dst, src, bytes, rank, size);
@@ -104,6 +109,7 @@ CW_FN inline void copy(const G& g, void* dst, const void* src, std::size_t bytes
 #if CW_ON_GPU
   if (impl::copy_at_once<std::uint64_t, 1>(to, from, bytes, rank, size)) return;
   if (impl::copy_at_once<impl::word16, 1>(to, from, bytes, rank, size)) return;
+  if (impl::copy_few(to, from, bytes, rank, size)) return;
   impl::copy_interleaved(to, from, bytes, rank, size);
 #else
   impl::copy_in_pieces(to, from, bytes, rank, size);

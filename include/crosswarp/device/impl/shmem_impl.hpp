@@ -60,18 +60,19 @@ CW_FN inline shmem::place shmem::find_in(const shmem_segment& s, const void* obj
   return {base == nullptr ? nullptr : base + offset, {offset, s.region}, rank};
 }
 
-CW_COLD CW_FN inline shmem::place shmem::find_in_others(const shmem_segment* others, int count,
-                                                        const void* object, std::size_t bytes,
-                                                        int rank) noexcept {
-  for (int i = 0; i < count; ++i) {
-    const place found = find_in(others[i], object, bytes, rank);
-    if (found.rank >= 0) return found;
+CW_COLD CW_FN inline shmem::place shmem::find_anywhere(shmem_segment heap,
+                                                       const shmem_segment* others, int count,
+                                                       const void* object, std::size_t bytes,
+                                                       int rank) noexcept {
+  place found = find_in(heap, object, bytes, rank);
+  for (int i = 0; i < count && found.rank < 0; ++i) {
+    found = find_in(others[i], object, bytes, rank);
   }
-  return {};
+  return found;
 }
 
-// No pointer to one segment or another: the view could not stay in registers then. First what is
-// most frequent, in few instructions: a lone warp feels each of them.
+// No pointer to one segment or another: the view could not stay in registers then. What is most
+// frequent takes few instructions, each of which a lone warp feels; the rest is not in line.
 CW_FN inline shmem::place shmem::find(const void* object, std::size_t bytes,
                                       int pe) const noexcept {
   if (!p_.team.has(pe)) return {};
@@ -83,10 +84,7 @@ CW_FN inline shmem::place shmem::find(const void* object, std::size_t bytes,
     near.rank = pe;  // any: what is mapped needs no more
     return near;
   }
-  const int rank = p_.team.world_pe(pe);
-  const place found = find_in(p_.heap, object, bytes, rank);
-  if (found.rank >= 0 || p_.other_count == 0) return found;
-  return find_in_others(p_.others, p_.other_count, object, bytes, rank);
+  return find_anywhere(p_.heap, p_.others, p_.other_count, object, bytes, p_.team.world_pe(pe));
 }
 
 CW_FN inline bool shmem::is_symmetric(const void* object) const noexcept {

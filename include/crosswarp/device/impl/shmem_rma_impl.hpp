@@ -142,8 +142,7 @@ CW_FN inline status shmem::g(const G& g, T& value, const T* source, int pe) cons
   if (from.rank < 0) return status::invalid;
   T seen{};
   status s = status::ok;
-  const profiled noted(from.mapped == nullptr ? nullptr : p_.profile, g.rank() == 0,
-                       proxy_call::get, sizeof(T), p_.team.world_pe(pe));
+  const auto noted = note(g, proxy_call::get, sizeof(T), pe);
   g.sync();
   if (g.rank() == 0) {
     if (from.mapped != nullptr) {
