@@ -91,27 +91,26 @@ struct any_operation {
 
   template <class T>
   CW_FN T operator()(T a, T b) const noexcept {
-    namespace op = device::shmem_op;
     switch (what) {
       case reduction::sum:
-        return op::sum{}(a, b);
+        return device::shmem_op::sum{}(a, b);
       case reduction::prod:
-        return op::prod{}(a, b);
+        return device::shmem_op::prod{}(a, b);
       case reduction::min:
-        return op::min{}(a, b);
+        return device::shmem_op::min{}(a, b);
       case reduction::max:
-        return op::max{}(a, b);
+        return device::shmem_op::max{}(a, b);
       default:
         break;
     }
     if constexpr (std::is_integral_v<T>) {
       switch (what) {
         case reduction::bit_and:
-          return op::bit_and{}(a, b);
+          return device::shmem_op::bit_and{}(a, b);
         case reduction::bit_or:
-          return op::bit_or{}(a, b);
+          return device::shmem_op::bit_or{}(a, b);
         case reduction::bit_xor:
-          return op::bit_xor{}(a, b);
+          return device::shmem_op::bit_xor{}(a, b);
         default:
           break;
       }

@@ -17,7 +17,7 @@ CW_FN constexpr std::uint16_t mark_of(coll kind, std::uint64_t what = 0) noexcep
   what ^= what >> 32U;
   what ^= what >> 16U;
   what ^= what >> 8U;
-  return static_cast<std::uint16_t>(static_cast<std::uint16_t>(kind) << 8U | (what & 0xffU));
+  return static_cast<std::uint16_t>(static_cast<std::uint64_t>(kind) << 8U | (what & 0xffU));
 }
 
 // A signal's word: the count of signals so far, and the mark of the last.
