@@ -17,8 +17,8 @@ struct mailbox {
 
 /// Writes to the right neighbour, then waits for what comes from the left.
 struct pass_right {
-  CW_FN void operator()(const dev::kernel_context& ctx, dev::world w, dev::symmetric<mailbox> boxes,
-                        int* received, cw::status* outcome) const {
+  CW_FN void operator()(const dev::kernel_context& ctx, const dev::world& w,
+                        dev::symmetric<mailbox> boxes, int* received, cw::status* outcome) const {
     const auto me = ctx.thread();
     mailbox& right = *boxes.at((w.rank + 1) % w.size);
     right.letter = 100 + w.rank;

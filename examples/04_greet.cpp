@@ -12,9 +12,9 @@ namespace dev = crosswarp::device;
 
 /// Puts a number at the right neighbour and waits until the left one's has come.
 struct greet {
-  CW_FN void operator()(const dev::kernel_context& ctx, dev::world w, dev::symmetric<int> box,
-                        dev::symmetric<std::uint64_t> full, const int* letter,
-                        cw::status* out) const {
+  CW_FN void operator()(const dev::kernel_context& ctx, const dev::world& w,
+                        dev::symmetric<int> box, dev::symmetric<std::uint64_t> full,
+                        const int* letter, cw::status* out) const {
     const auto me = ctx.thread();
     const int right = (w.rank + 1) % w.size;
     const int left = (w.rank + w.size - 1) % w.size;

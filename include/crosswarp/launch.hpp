@@ -11,6 +11,9 @@
 //   };
 //   cw::launch(stream, {.blocks = 8, .threads = 256}, scale{}, x.data(), n, 2.0f);
 //
+// Views such as device::world are passed by value and taken by `const &`: the compiler of CUDA 13.0
+// was seen to lose a kernel's copy of a large argument (docs/gotchas.md).
+//
 // A kernel for large blocks says `static constexpr int max_threads = 1024;`, so that a GPU's
 // registers suffice for so many threads.
 //

@@ -4,7 +4,8 @@
 // by its address here. Every call takes the group that makes it; all threads of the group call with
 // the same arguments.
 //
-//   CW_FN void operator()(const kernel_context& k, device::shmem world, long* inbox, long* n) const
+//   CW_FN void operator()(const kernel_context& k, const device::shmem& world, long* inbox,
+//                         const long* values, std::uint64_t* flag) const
 //   {
 //     auto sh = world.on_block(k);                     // this block's own order of operations
 //     const int right = (sh.my_pe() + 1) % sh.n_pes();
