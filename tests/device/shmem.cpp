@@ -381,10 +381,10 @@ struct refuses {
 
 struct refuses_lengths {
   template <class G>
-  CW_FN void operator()(const bench<G>& b, int* box, int* own, std::uint64_t* flag) const {
+  CW_FN void operator()(const bench<G>& b, int* box, int* own, std::uint64_t* flag,
+                        std::size_t wraps) const {
     const auto& sh = b.sh;
     const auto& g = b.g;
-    const std::size_t wraps = std::size_t{1} << 62U;  // times 4 is 0
     SH_TRUE(sh.put(g, box, own, wraps, 0) == status::invalid);
     SH_TRUE(sh.get(g, own, box, wraps, 0) == status::invalid);
     SH_TRUE(sh.iput(g, box, own, {.dest = 2, .source = 1}, wraps, 0) == status::invalid);
@@ -401,7 +401,8 @@ TEST(ShmemErrors, LengthsThatWrap) {
     const cw::buffer<int> own(w.options().device, 16);
     int* const box = zeroed<int>(sh, 16);
     auto* const flag = zeroed<std::uint64_t>(sh, 1);
-    expect_ok<refuses_lengths>(w, sh.device(), caller::thread, box, own.data(), flag);
+    const std::size_t wraps = std::size_t{1} << 62U;  // times 4 is 0
+    expect_ok<refuses_lengths>(w, sh.device(), caller::thread, box, own.data(), flag, wraps);
   });
 }
 
