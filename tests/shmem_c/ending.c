@@ -31,6 +31,8 @@ int main(int argc, char **argv) {
   const int code = atoi(argv[1]), who = argc > 4 ? atoi(argv[4]) : 1;
   if (argc > 2) how = argv[2];
   if (argc > 3) where = argv[3];
+  if (is(how, "early_barrier")) shmem_barrier_all();
+  if (is(how, "early_quiet")) shmem_quiet();
   shmem_init();
   shmem_barrier_all();
   printf("printed before the end");

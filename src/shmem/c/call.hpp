@@ -47,6 +47,12 @@ struct call {
   const char* name;
   int pe = no_pe;
 
+  /// Of a call for all PEs, which would find nobody to wait for.
+  void check_started() const {
+    if (on.n_pes() == 0) [[unlikely]] {
+      fail(status::invalid);
+    }
+  }
   void check(status s) const {
     if (s != status::ok) [[unlikely]] {
       fail(s);

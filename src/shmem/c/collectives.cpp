@@ -82,10 +82,12 @@ using unit_64 = std::uint64_t;
 
 CW_SHMEM(void, barrier_all, void) {
   const call c{everybody, "shmem_barrier_all"};
+  c.check_started();
   c.check(c.on.barrier(me));
 }
 CW_SHMEM(void, sync_all, void) {
   const call c{everybody, "shmem_sync_all"};
+  c.check_started();
   c.check(c.on.sync(me));
 }
 CW_SHMEM(int, team_sync, shmem_team_t team) {

@@ -131,10 +131,12 @@ CW_SHMEM(uint64_t, signal_wait_until, uint64_t* sig_addr, int cmp, uint64_t cmp_
 
 CW_SHMEM(void, fence, void) {
   const call c{everybody, "shmem_fence"};
+  c.check_started();
   c.check(c.on.fence(me));
 }
 CW_SHMEM(void, quiet, void) {
   const call c{everybody, "shmem_quiet"};
+  c.check_started();
   c.check(c.on.quiet(me));
 }
 CW_SHMEM(void, ctx_fence, shmem_ctx_t ctx) {
