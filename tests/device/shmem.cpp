@@ -17,23 +17,6 @@ using dev::compare;
 
 namespace {
 
-/// Zeroed symmetric memory.
-template <class T>
-T* zeroed(cw::shmem& sh, std::size_t count) {
-  T* const p = sh.allocate<T>(count);
-  const std::vector<T> zeros(count);
-  cw::exec::copy_now(sh.of().options().device, p, zeros.data(), count * sizeof(T));
-  sh.of().barrier();
-  return p;
-}
-
-template <class T>
-std::vector<T> read_back(cw::shmem& sh, const T* p, std::size_t count) {
-  std::vector<T> out(count);
-  cw::exec::copy_now(sh.of().options().device, out.data(), p, count * sizeof(T));
-  return out;
-}
-
 // ---- order
 
 constexpr std::uint64_t rounds = 200;

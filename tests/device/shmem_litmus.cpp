@@ -15,15 +15,6 @@ using dev::compare;
 
 namespace {
 
-template <class T>
-T* zeroed(cw::shmem& sh, std::size_t count) {
-  T* const p = sh.allocate<T>(count);
-  const std::vector<T> zeros(count);
-  cw::exec::copy_now(sh.of().options().device, p, zeros.data(), count * sizeof(T));
-  sh.of().barrier();
-  return p;
-}
-
 constexpr int apart = 16;  // words, so that each has a line of its own
 
 // ---- atomicity

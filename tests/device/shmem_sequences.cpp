@@ -407,20 +407,6 @@ std::vector<step> steps_of(const plan& p, int pe) {
   return mine;
 }
 
-template <class T>
-T* zeroed(cw::shmem& sh, std::size_t count) {
-  T* const p = sh.allocate<T>(count);
-  const std::vector<T> zeros(count);
-  cw::exec::copy_now(sh.of().options().device, p, zeros.data(), count * sizeof(T));
-  return p;
-}
-template <class T>
-std::vector<T> read_back(cw::shmem& sh, const T* p, std::size_t count) {
-  std::vector<T> out(count);
-  cw::exec::copy_now(sh.of().options().device, out.data(), p, count * sizeof(T));
-  return out;
-}
-
 void play(cw::world& w, cw::shmem& sh, unsigned seed) {
   const plan p = make_plan(seed, w.size());
   model wanted(w.size(), p.teams);

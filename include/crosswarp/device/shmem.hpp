@@ -365,12 +365,14 @@ class shmem {
   CW_FN status put_signal_bytes(const G& g, void* dest, const void* source, std::size_t bytes,
                                 std::uint64_t* signal, std::uint64_t value, signal_op how, int pe,
                                 bool blocking) const noexcept;
-  /// Notes what the group does from here to the end of the scope, when that is asked for.
+  /// Notes what the group does from here to the end of the scope, when that is asked for. What is
+  /// not `mapped` the proxy counts.
   template <group G>
-  [[nodiscard]] CW_FN profiled note(const G& g, proxy_call what, std::size_t bytes,
-                                    int pe) const noexcept {
+  [[nodiscard]] CW_FN profiled note(const G& g, proxy_call what, std::size_t bytes, int pe,
+                                    bool mapped = true) const noexcept {
     const bool wanted = p_.profile != nullptr && p_.team.has(pe);
-    return {p_.profile, g.rank() == 0, what, bytes, wanted ? p_.team.world_pe(pe) : -1};
+    return {mapped ? p_.profile : nullptr, g.rank() == 0, what, bytes,
+            wanted ? p_.team.world_pe(pe) : -1};
   }
   template <shmem_word T>
   CW_FN std::size_t scan_words(const words<T>& w, std::size_t from, std::size_t& counted,

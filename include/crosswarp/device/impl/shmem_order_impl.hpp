@@ -11,7 +11,7 @@ namespace crosswarp::device {
 
 template <group G>
 CW_FN inline status shmem::fence(const G& g) const noexcept {
-  const auto noted = note(g, proxy_call::fence, 0, -1);
+  const auto noted = note(g, proxy_call::fence, 0, -1, p_.all_mapped);
   g.sync();
   if (!p_.all_mapped) {
     if (const status s = impl::proxied_fence(p_.proxy, p_.queue, g); s != status::ok) return s;
@@ -23,7 +23,7 @@ CW_FN inline status shmem::fence(const G& g) const noexcept {
 
 template <group G>
 CW_FN inline status shmem::quiet(const G& g) const noexcept {
-  const auto noted = note(g, proxy_call::quiet, 0, -1);
+  const auto noted = note(g, proxy_call::quiet, 0, -1, p_.all_mapped);
   g.sync();
   device::full_fence(p_.reach);
   return p_.all_mapped ? status::ok : impl::proxied_quiet(p_.proxy, p_.queue, g);

@@ -142,7 +142,7 @@ CW_FN inline status shmem::g(const G& g, T& value, const T* source, int pe) cons
   if (from.rank < 0) return status::invalid;
   T seen{};
   status s = status::ok;
-  const auto noted = note(g, proxy_call::get, sizeof(T), pe);
+  const auto noted = note(g, proxy_call::get, sizeof(T), pe, from.mapped != nullptr);
   g.sync();
   if (g.rank() == 0) {
     if (from.mapped != nullptr) {
