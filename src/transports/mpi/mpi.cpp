@@ -6,10 +6,9 @@
 //    after a fence. While it waits, MPI serves what others want of this rank.
 //  - What nobody flushes may stay here for ever: Open MPI without remote memory access collects
 //    small puts until something follows that wants an answer. So a read of one byte follows them.
-//  - A compare-swap has no request. Those of one round end together, with one wait after all else
-//    of that round has been started.
-//  - Only what goes through MPI is atomic to what goes through MPI: a kernel's own atomic
-//    operations on the same word are not.
+//  - Only what goes through MPI's windows is atomic to what does: a kernel's own atomic operations
+//    on the same word are not. So atomic operations are messages, which the engine of the rank
+//    whose word it is carries out as a kernel there would, and answers.
 //  - A call that waits for all ranks cannot be given up. Ranks meet in calls that can be before
 //    they enter one; where that fails, windows are left to the end of the process.
 #include <algorithm>
@@ -25,6 +24,7 @@
 #include "library.hpp"
 #include "native.hpp"
 #include "proxy/load.hpp"
+#include "transports/local/atomic_kernel.hpp"
 
 namespace crosswarp::mpi {
 namespace {
@@ -46,19 +46,35 @@ void set_worse(status& s, status other) noexcept {
 using small_source = std::array<std::byte, 16>;
 constexpr std::size_t small_at_once = 1024;
 
-/// An operation under way. MPI reads and writes its words until it is done.
-struct pending {
-  completion* c = nullptr;
-  int pe = everybody;
-  std::uint16_t region = 0;
-  int open = 0;  ///< requests, and one for the start itself
-  status outcome = status::ok;
-  bool abandoned = false;  ///< its rank is lost and its issuer has been told
+/// One atomic operation, to the rank whose word it is.
+struct atomic_request {
+  std::uint64_t offset = 0;
   std::uint64_t operand = 0;
   std::uint64_t comparand = 0;
-  std::uint64_t reply = 0;
+  std::uint16_t region = 0;
+  amo what = amo::fetch;
+  std::uint8_t width = 8;
+  int answer_tag = 0;
+};
+struct atomic_answer {
+  std::uint64_t before = 0;
+  status outcome = status::ok;
+};
+constexpr int request_tag = 0;  // answers have their own, from 1
+constexpr int served_at_once = 64;
+
+/// An operation under way. MPI reads and writes its messages until it is done.
+struct pending {
+  int tag = 0;  ///< its own, for ever
+  completion* c = nullptr;
+  int pe = everybody;
+  int open = 0;  ///< requests, and one for the start itself
+  status outcome = status::ok;
+  bool abandoned = false;    ///< its rank is lost and its issuer has been told
+  std::uint64_t serial = 0;  ///< of an atomic operation of this rank, from 1
   std::uint64_t* old = nullptr;
-  int width = 8;
+  atomic_request asked = {};
+  atomic_answer answer = {};
 };
 
 bool overlap(const std::byte* a, const std::byte* b, std::size_t bytes) noexcept {
@@ -153,7 +169,9 @@ class engine_mpi final : public engine {
   }
 
   bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
-    return start(to, c, [&](pending& op, MPI_Win w) {
+    return start(to, c, [&](pending& op, peer& p) {
+      touch(p, to);
+      MPI_Win w = regions_[to.region].window;
       return in_parts(bytes, part_bytes, [&](std::size_t at, int n) {
         const auto there = static_cast<MPI_Aint>(to.offset + at);
         return watch(op, [&](MPI_Request* r) {
@@ -168,13 +186,15 @@ class engine_mpi final : public engine {
   bool put_small(const place& to, const std::byte* from, std::size_t bytes,
                  completion& c) override {
     peer& p = peers_[static_cast<std::size_t>(to.pe)];
+    if (fenced_off(p)) return false;
     status outcome = p.lost ? status::peer_lost : status::ok;
     if (!p.lost) {
       const auto inside = mpi_.enter();
       if (small_used_ == small_at_once) end_small_puts();
       small_source& source = words_->small[small_used_++];
       std::memcpy(source.data(), from, bytes);
-      outcome = prepare(p, to);
+      outcome = prepare(p, to.pe);
+      touch(p, to);
       const int n = static_cast<int>(bytes);
       if (outcome == status::ok) {
         outcome =
@@ -187,8 +207,11 @@ class engine_mpi final : public engine {
   }
 
   bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) override {
-    return start(from, c, [&](pending& op, MPI_Win w) {
-      takes_along(from.pe);
+    return start(from, c, [&](pending& op, peer& p) {
+      touch(p, from);
+      // It goes at once, and what MPI has collected goes before it.
+      p.held_back.reset();
+      MPI_Win w = regions_[from.region].window;
       return in_parts(bytes, part_bytes, [&](std::size_t at, int n) {
         const auto there = static_cast<MPI_Aint>(from.offset + at);
         return watch(op, [&](MPI_Request* r) {
@@ -200,29 +223,22 @@ class engine_mpi final : public engine {
 
   bool atomic(amo what, int width, const place& at, std::uint64_t operand, std::uint64_t comparand,
               std::uint64_t* old, completion& c) override {
-    MPI_Datatype type = width == 4 ? MPI_UINT32_T : MPI_UINT64_T;
-    const auto there = static_cast<MPI_Aint>(at.offset);
-    return start(at, c, [&](pending& op, MPI_Win w) {
-      op.width = width;
+    return start(at, c, [&](pending& op, peer& p) {
       op.old = old;
-      store_word(op.operand, operand, width);
-      store_word(op.comparand, comparand, width);
-      if (old != nullptr || what == amo::fetch || what == amo::compare_swap) takes_along(at.pe);
-      if (what == amo::compare_swap) {
-        const int code =
-            MPI_Compare_and_swap(&op.operand, &op.comparand, &op.reply, type, at.pe, there, w);
-        if (code != MPI_SUCCESS) return code;
-        ++op.open;
-        swaps_.push_back(&op);
-        return code;
-      }
-      return watch(op, [&](MPI_Request* r) {
-        if (old == nullptr && what != amo::fetch) {
-          return MPI_Raccumulate(&op.operand, 1, type, at.pe, there, 1, type, native(what), w, r);
-        }
-        return MPI_Rget_accumulate(&op.operand, 1, type, &op.reply, 1, type, at.pe, there, 1, type,
-                                   native(what), w, r);
+      op.asked = {at.offset, operand, comparand, at.region, what, static_cast<std::uint8_t>(width),
+                  op.tag};
+      op.serial = ++last_atomic_;
+      atomics_.push_back(op.serial);
+      ++p.atomics;
+      int code = watch(op, [&](MPI_Request* r) {
+        return MPI_Irecv(&op.answer, sizeof(op.answer), MPI_BYTE, at.pe, op.tag, hosts_, r);
       });
+      if (code != MPI_SUCCESS) return code;
+      code = watch(op, [&](MPI_Request* r) {
+        return MPI_Isend(&op.asked, sizeof(op.asked), MPI_BYTE, at.pe, request_tag, hosts_, r);
+      });
+      if (code != MPI_SUCCESS) MPI_Cancel(&requests_.back());  // nobody will answer
+      return code;
     });
   }
 
@@ -239,7 +255,8 @@ class engine_mpi final : public engine {
       for (int pe = 0; pe < setup_.size; ++pe) set_worse(worst, flush_rank(pe));
       small_used_ = 0;
     }
-    c.done(c, worst);
+    flushes_.push_back({&c, worst, last_atomic_});
+    tell();
     return true;
   }
 
@@ -281,19 +298,15 @@ class engine_mpi final : public engine {
   }
 
   bool progress() override {
+    bool served = false;
     {
       const auto inside = mpi_.enter();
-      if (requests_.empty()) {
-        // Others' operations on this rank's memory advance inside MPI's calls only.
-        int none = 0;
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, hosts_, &none, MPI_STATUS_IGNORE);
-      } else {
-        test_requests();
-      }
-      end_swaps();
+      // Others' operations on this rank's memory advance inside MPI's calls only.
+      served = serve();
+      if (!requests_.empty()) test_requests();
       push_out();
     }
-    return tell();
+    return tell() || served;
   }
 
   void lose(int pe) override {
@@ -303,15 +316,11 @@ class engine_mpi final : public engine {
     p.dirty.clear();
     p.held_back.reset();
     const auto concerned = [&](const pending* op) { return op->pe == pe || op->pe == everybody; };
-    for (const auto& under_way : {owners_, swaps_}) {
-      for (pending* op : under_way) {
-        if (concerned(op)) abandon(*op);
-      }
+    for (pending* op : owners_) {
+      if (concerned(op)) abandon(*op);
     }
     abandoned_requests_ = static_cast<std::size_t>(std::count_if(
         owners_.begin(), owners_.end(), [](const pending* op) { return op->abandoned; }));
-    // Nothing tells when MPI is done with these: their words are not used again.
-    std::erase_if(swaps_, concerned);
   }
 
  private:
@@ -327,8 +336,15 @@ class engine_mpi final : public engine {
   struct peer {
     bool lost = false;
     std::vector<std::uint16_t> dirty;  ///< regions with operations since the last flush
-    std::uint64_t since = 0;           ///< fences before the first of them
+    int atomics = 0;                   ///< under way
+    std::uint64_t since = 0;           ///< fences before the first of all these
     std::optional<place> held_back;    ///< where the last went that MPI may not have sent
+  };
+  /// Its own part is done; it waits for atomic operations.
+  struct held_flush {
+    completion* c;
+    status outcome;
+    std::uint64_t last_atomic;  ///< before it
   };
 
   // ---- joining and leaving
@@ -439,6 +455,7 @@ class engine_mpi final : public engine {
       {
         const auto inside = mpi_.enter();
         broken_ = MPI_Test(&r, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        serve();  // who is missing may wait for an answer
       }
       if (done != 0) return true;
       broken_ = broken_ || std::chrono::steady_clock::now() > end;
@@ -451,7 +468,6 @@ class engine_mpi final : public engine {
   void free_window(MPI_Win& w) noexcept {
     if (w == MPI_WIN_NULL) return;
     together([&] {
-      end_swaps();
       MPI_Win_unlock_all(w);
       if (!requests_.empty()) test_requests();  // ended by that
       MPI_Win_free(&w);
@@ -463,18 +479,27 @@ class engine_mpi final : public engine {
   // ---- starting; inside MPI where a name of it is used
 
   [[nodiscard]] bool full() const noexcept {
-    return requests_.size() - abandoned_requests_ + swaps_.size() >= requests_at_once;
+    return requests_.size() - abandoned_requests_ >= requests_at_once;
   }
 
-  /// Before an operation to that place: a fence from before is kept, a flush will be needed.
-  status prepare(peer& p, const place& at) {
-    const status s = p.since < fences_ ? flush_rank(at.pe) : status::ok;
-    if (p.dirty.empty()) p.since = fences_;
+  /// There was a fence, and an atomic operation from before it has not been answered yet.
+  [[nodiscard]] bool fenced_off(const peer& p) const noexcept {
+    return p.since < fences_ && p.atomics > 0;
+  }
+
+  /// Before an operation to that rank: a fence from before is kept.
+  status prepare(peer& p, int pe) {
+    const status s = p.since < fences_ ? flush_rank(pe) : status::ok;
+    if (p.dirty.empty() && p.atomics == 0) p.since = fences_;
+    return s;
+  }
+
+  /// An operation of MPI on that place: a flush will be needed.
+  static void touch(peer& p, const place& at) {
     if (std::find(p.dirty.begin(), p.dirty.end(), at.region) == p.dirty.end()) {
       p.dirty.push_back(at.region);
     }
     p.held_back = at;
-    return s;
   }
 
   /// Their sources may be used again. What went wrong, the next flush tells.
@@ -489,19 +514,17 @@ class engine_mpi final : public engine {
 
   template <class F>
   bool start(const place& at, completion& c, F&& issue) {
-    if (full()) return false;
     peer& p = peers_[static_cast<std::size_t>(at.pe)];
+    if (full() || fenced_off(p)) return false;
     if (p.lost) {
       c.done(c, status::peer_lost);
       return true;
     }
-    pending& op = take(c, at.pe, at.region);
+    pending& op = take(c, at.pe);
     {
       const auto inside = mpi_.enter();
-      op.outcome = prepare(p, at);
-      if (op.outcome == status::ok) {
-        op.outcome = outcome_of(issue(op, regions_[at.region].window));
-      }
+      op.outcome = prepare(p, at.pe);
+      if (op.outcome == status::ok) op.outcome = outcome_of(issue(op, p));
     }
     one_done(op);
     tell();
@@ -515,7 +538,7 @@ class engine_mpi final : public engine {
       c.done(c, status::peer_lost);
       return true;
     }
-    pending& op = take(c, everybody, 0);
+    pending& op = take(c, everybody);
     {
       const auto inside = mpi_.enter();
       op.outcome = outcome_of(issue(op));
@@ -525,11 +548,14 @@ class engine_mpi final : public engine {
     return true;
   }
 
-  pending& take(completion& c, int pe, std::uint16_t id) {
-    if (free_words_.empty()) free_words_.push_back(&words_->pending.emplace_back());
+  pending& take(completion& c, int pe) {
+    if (free_words_.empty()) {
+      free_words_.push_back(&words_->pending.emplace_back());
+      free_words_.back()->tag = static_cast<int>(words_->pending.size());
+    }
     pending& op = *free_words_.back();
     free_words_.pop_back();
-    op = {.c = &c, .pe = pe, .region = id, .open = 1};
+    op = {.tag = op.tag, .c = &c, .pe = pe, .open = 1};
     return op;
   }
 
@@ -558,22 +584,55 @@ class engine_mpi final : public engine {
     return worst;
   }
 
-  /// An operation that wants an answer goes at once, and what MPI has collected goes before it.
-  void takes_along(int pe) { peers_[static_cast<std::size_t>(pe)].held_back.reset(); }
-
   /// Has MPI send what it may have collected; waits for nobody.
   void push_out() {
     for (peer& p : peers_) {
       if (!p.held_back || full()) continue;
       const place at = *std::exchange(p.held_back, std::nullopt);
-      pending& op = take(nobody_, at.pe, at.region);
+      pending& op = take(nobody_, at.pe);
       // A failure is that of the operations before, and theirs to tell.
       (void)watch(op, [&](MPI_Request* r) {
-        return MPI_Rget(&op.reply, 1, MPI_BYTE, at.pe, static_cast<MPI_Aint>(at.offset), 1,
+        return MPI_Rget(&op.answer, 1, MPI_BYTE, at.pe, static_cast<MPI_Aint>(at.offset), 1,
                         MPI_BYTE, regions_[at.region].window, r);
       });
       one_done(op);
     }
+  }
+
+  // ---- atomic operations that others ask of this rank
+
+  /// True when there were some.
+  bool serve() {
+    for (int served = 0; served < served_at_once; ++served) {
+      int there = 0;
+      MPI_Status from = {};
+      if (MPI_Iprobe(MPI_ANY_SOURCE, request_tag, hosts_, &there, &from) != MPI_SUCCESS ||
+          there == 0) {
+        return served != 0;
+      }
+      pending& op = take(nobody_, from.MPI_SOURCE);
+      if (MPI_Recv(&op.asked, sizeof(op.asked), MPI_BYTE, from.MPI_SOURCE, request_tag, hosts_,
+                   MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+        op.answer = answer_to(op.asked);
+        // Where it fails the rank is lost, and learns it otherwise.
+        (void)watch(op, [&](MPI_Request* r) {
+          return MPI_Isend(&op.answer, sizeof(op.answer), MPI_BYTE, op.pe, op.asked.answer_tag,
+                           hosts_, r);
+        });
+      }
+      one_done(op);
+    }
+    return true;
+  }
+
+  [[nodiscard]] atomic_answer answer_to(const atomic_request& asked) const {
+    const auto& [offset, operand, comparand, id, what, width, tag] = asked;
+    const bool known = id < regions_.size() && regions_[id].window != MPI_WIN_NULL &&
+                       (width == 4 || width == 8) && offset % width == 0 &&
+                       offset < regions_[id].bytes && width <= regions_[id].bytes - offset;
+    if (!known) return {0, status::invalid};
+    return {local::update({what, width, regions_[id].base + offset, operand, comparand, nullptr}),
+            status::ok};
   }
 
   // ---- ending
@@ -598,16 +657,15 @@ class engine_mpi final : public engine {
     std::erase(requests_, MPI_REQUEST_NULL);
   }
 
-  void end_swaps() {
-    for (pending* op : swaps_) {
-      set_worse(op->outcome, outcome_of(MPI_Win_flush_local(op->pe, regions_[op->region].window)));
-      one_done(*op);
-    }
-    swaps_.clear();
-  }
-
   void one_done(pending& op) {
     if (--op.open == 0) ended_.push_back(&op);
+  }
+
+  /// An atomic operation needs no more waiting for.
+  void atomic_over(const pending& op) {
+    if (op.serial == 0) return;
+    --peers_[static_cast<std::size_t>(op.pe)].atomics;
+    std::erase(atomics_, op.serial);
   }
 
   /// Tells issuers, outside of MPI. True when there was one.
@@ -618,18 +676,34 @@ class engine_mpi final : public engine {
       pending& op = *ended_.back();
       ended_.pop_back();
       completion* const c = op.abandoned || ending_ ? nullptr : op.c;
+      if (!op.abandoned) atomic_over(op);
+      if (op.serial != 0) set_worse(op.outcome, op.answer.outcome);
       const status s = op.outcome;
-      if (c != nullptr && op.old != nullptr) *op.old = load_word(op.reply, op.width);
+      if (c != nullptr && op.old != nullptr) *op.old = op.answer.before;
       free_words_.push_back(&op);
       if (c == nullptr) continue;
       c->done(*c, s);
       told = true;
     }
+    return end_flushes() || told;
+  }
+
+  bool end_flushes() {
+    bool told = false;
+    while (!flushes_.empty() &&
+           (atomics_.empty() || atomics_.front() > flushes_.front().last_atomic)) {
+      const held_flush f = flushes_.front();
+      flushes_.pop_front();
+      if (ending_) continue;
+      f.c->done(*f.c, f.outcome);
+      told = true;
+    }
     return told;
   }
 
-  static void abandon(pending& op) {
+  void abandon(pending& op) {
     if (std::exchange(op.abandoned, true)) return;
+    atomic_over(op);
     op.c->done(*op.c, status::peer_lost);
   }
 
@@ -649,8 +723,10 @@ class engine_mpi final : public engine {
   std::vector<MPI_Request> requests_;
   std::vector<pending*> owners_;  // of the requests
   std::size_t abandoned_requests_ = 0;
-  std::vector<pending*> swaps_;  // compare-swaps under way
   std::vector<pending*> ended_;  // to be told
+  std::uint64_t last_atomic_ = 0;
+  std::vector<std::uint64_t> atomics_;  // of this rank, under way: their serials, the oldest first
+  std::deque<held_flush> flushes_;
   completion nobody_{[](completion& /*c*/, status /*s*/) {}};
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;

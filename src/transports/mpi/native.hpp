@@ -6,13 +6,11 @@
 #include <mpi.h>
 
 #include <cstdint>
-#include <cstring>
 
 #include "proxy/engine.hpp"
 
 namespace crosswarp::mpi {
 
-using proxy_impl::amo;
 using proxy_impl::element;
 using proxy_impl::reduction;
 
@@ -36,42 +34,6 @@ inline status outcome_of(int code) noexcept {
     default:
       return status::unreachable;  // MPI does not say whether the rank or the way to it is gone
   }
-}
-
-/// The low bytes of a word, where MPI looks for them.
-inline void store_word(std::uint64_t& to, std::uint64_t value, int width) noexcept {
-  if (width == 8) {
-    to = value;
-  } else {
-    const auto low = static_cast<std::uint32_t>(value);
-    std::memcpy(&to, &low, sizeof(low));
-  }
-}
-inline std::uint64_t load_word(const std::uint64_t& from, int width) noexcept {
-  if (width == 8) return from;
-  std::uint32_t low = 0;
-  std::memcpy(&low, &from, sizeof(low));
-  return low;
-}
-
-inline MPI_Op native(amo op) noexcept {
-  switch (op) {
-    case amo::add:
-      return MPI_SUM;
-    case amo::bit_and:
-      return MPI_BAND;
-    case amo::bit_or:
-      return MPI_BOR;
-    case amo::bit_xor:
-      return MPI_BXOR;
-    case amo::set:
-    case amo::swap:
-      return MPI_REPLACE;
-    case amo::fetch:
-    case amo::compare_swap:  // has a call of its own
-      break;
-  }
-  return MPI_NO_OP;
 }
 
 inline MPI_Op native(reduction op) noexcept {
