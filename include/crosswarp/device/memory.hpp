@@ -20,6 +20,18 @@ CW_FN inline void copy(const G& g, void* dst, const void* src, std::size_t bytes
 CW_FN inline void copy_part(const kernel_context& ctx, void* dst, const void* src,
                             std::size_t bytes) noexcept;
 
+/// As many elements as a thread takes at a time: one wide access of a GPU's, some vectors of a
+/// CPU's.
+template <class T>
+[[nodiscard]] CW_FN constexpr int tile_size() noexcept;
+/// How many tiles a thread had better have under way before it uses the first.
+[[nodiscard]] CW_FN constexpr int tiles_in_flight() noexcept;
+/// A tile to and from a thread's own array. `wide`: the address is a multiple of 16 bytes.
+template <class T>
+CW_FN inline void load_tile(T* held, const T* from, bool wide) noexcept;
+template <class T>
+CW_FN inline void store_tile(T* to, const T* held, bool wide) noexcept;
+
 }  // namespace crosswarp::device
 
 #include "crosswarp/device/impl/memory_impl.hpp"

@@ -68,6 +68,11 @@ class symmetric {
   [[nodiscard]] CW_FN path path_to(int pe) const noexcept { return peers_.all[pe].how; }
   /// For signals in it.
   [[nodiscard]] CW_FN scope reach() const noexcept { return peers_.reach; }
+  /// As elements of another type, from byte `first` on.
+  template <class U>
+  [[nodiscard]] CW_FN symmetric<U> part(std::size_t first) const noexcept {
+    return {peers_, rank_, offset_ + first, (size_ * sizeof(T) - first) / sizeof(U), region_};
+  }
   /// Element `i` of any rank's copy, for commands to the proxy.
   [[nodiscard]] CW_FN remote_address remote(std::size_t i = 0) const noexcept {
     return {offset_ + i * sizeof(T), region_};

@@ -116,6 +116,52 @@ CW_FN inline void copy(const G& g, void* dst, const void* src, std::size_t bytes
 #endif
 }
 
+template <class T>
+CW_FN constexpr int tile_size() noexcept {
+#if CW_ON_GPU
+  return 16 / static_cast<int>(sizeof(T));
+#else
+  return 256 / static_cast<int>(sizeof(T));
+#endif
+}
+
+CW_FN constexpr int tiles_in_flight() noexcept {
+#if CW_ON_GPU
+  return 8;
+#else
+  return 1;  // what a CPU reads ahead it finds out itself
+#endif
+}
+
+template <class T>
+CW_FN inline void load_tile(T* held, const T* from, [[maybe_unused]] bool wide) noexcept {
+#if CW_ON_GPU
+  if (wide) {
+    const impl::word16 all = *reinterpret_cast<const impl::word16*>(from);
+    memcpy(held, &all, sizeof(all));
+  } else {
+    for (int i = 0; i < tile_size<T>(); ++i) held[i] = from[i];
+  }
+#else
+  std::memcpy(held, from, sizeof(T) * static_cast<std::size_t>(tile_size<T>()));
+#endif
+}
+
+template <class T>
+CW_FN inline void store_tile(T* to, const T* held, [[maybe_unused]] bool wide) noexcept {
+#if CW_ON_GPU
+  if (wide) {
+    impl::word16 all;
+    memcpy(&all, held, sizeof(all));
+    *reinterpret_cast<impl::word16*>(to) = all;
+  } else {
+    for (int i = 0; i < tile_size<T>(); ++i) to[i] = held[i];
+  }
+#else
+  std::memcpy(to, held, sizeof(T) * static_cast<std::size_t>(tile_size<T>()));
+#endif
+}
+
 CW_FN inline void copy_part(const kernel_context& ctx, void* dst, const void* src,
                             std::size_t bytes) noexcept {
   constexpr std::size_t piece = 128 * 1024;

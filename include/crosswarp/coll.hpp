@@ -1,0 +1,154 @@
+// Collectives on the host: in order with a stream, for memory of the rank's device. What kernels
+// call themselves is in device/coll.hpp.
+//
+//   cw::run(4, [](cw::world& w) {
+//     cw::coll all(w);
+//     cw::buffer<float> sums(w.options().device, 1000);
+//     all.all_reduce(sums.data(), sums.data(), 1000);      // queued on the world's stream
+//     all.check();                                         // waits; throws if it failed
+//   });
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "crosswarp/device/coll.hpp"
+#include "crosswarp/world.hpp"
+
+namespace crosswarp {
+
+using device::coll_algorithm;
+using device::coll_op;
+
+/// Elements of reductions.
+enum class data_type : std::uint8_t { f64, f32, f16, bf16, e4m3, e5m2, i32, i64 };
+
+[[nodiscard]] constexpr std::size_t size_of(data_type t) noexcept {
+  switch (t) {
+    case data_type::f64:
+    case data_type::i64:
+      return 8;
+    case data_type::f32:
+    case data_type::i32:
+      return 4;
+    case data_type::f16:
+    case data_type::bf16:
+      return 2;
+    case data_type::e4m3:
+    case data_type::e5m2:
+      return 1;
+  }
+  return 0;
+}
+[[nodiscard]] constexpr const char* to_string(data_type t) noexcept {
+  constexpr const char* names[] = {"f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i32", "i64"};
+  return names[static_cast<int>(t)];
+}
+
+template <class T>
+struct data_type_of;
+
+struct coll_options {
+  /// Channels for calls that kernels make, see device/coll.hpp.
+  int channels = 16;
+  /// Of each channel of those: what one step of a long call moves.
+  std::size_t shelf_bytes = 64U << 10U;
+  /// The algorithm of all_reduce; automatic: by size, see explain().
+  coll_algorithm algorithm = coll_algorithm::automatic;
+  /// The number of the first step; for tests of what happens when numbers wrap around.
+  std::uint32_t first_epoch = 0;
+};
+
+/// Collectives of a world's ranks. Making and destroying one is collective. Calls return when they
+/// are queued; all ranks queue the same ones in the same order, each on one stream at a time.
+/// Throws error; what goes wrong later, check() tells.
+class coll {
+ public:
+  /// Throws error(not_supported) when a rank's memory is not mapped here.
+  explicit coll(world& w, const coll_options& options = {});
+  ~coll();
+  coll(coll&&) noexcept;
+  coll& operator=(coll&&) = delete;
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
+  [[nodiscard]] world& of() const noexcept;
+  /// Channel 0 of those that are for kernels' own calls, by value.
+  [[nodiscard]] device::coll device() const noexcept;
+
+  // ---- on a stream; the world's unless another is named. What they mean is said in
+  //      device/coll.hpp.
+
+  void all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
+                  stream* on = nullptr);
+  void reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op, int root,
+              stream* on = nullptr);
+  void reduce_scatter(void* out, const void* in, std::size_t count, data_type type, coll_op op,
+                      stream* on = nullptr);
+  void all_gather(void* out, const void* in, std::size_t bytes, stream* on = nullptr);
+  void broadcast(void* data, std::size_t bytes, int root, stream* on = nullptr);
+  void gather(void* out, const void* in, std::size_t bytes, int root, stream* on = nullptr);
+  void scatter(void* out, const void* in, std::size_t bytes, int root, stream* on = nullptr);
+  void all_to_all(void* out, const void* in, std::size_t bytes, stream* on = nullptr);
+  void barrier(stream* on = nullptr);
+
+  template <class T>
+  void all_reduce(T* out, const T* in, std::size_t count, coll_op op = coll_op::sum,
+                  stream* on = nullptr) {
+    all_reduce(out, in, count, data_type_of<T>::value, op, on);
+  }
+
+  /// What all_reduce does for so many bytes, and why.
+  struct choice {
+    coll_algorithm algorithm;
+    int blocks;
+    bool direct;  ///< on symmetric memory, without a copy
+    std::string why;
+  };
+  [[nodiscard]] choice explain(const void* out, const void* in, std::size_t bytes) const;
+
+  /// Waits for the stream. Throws what went wrong since the last check: error(asymmetric) when
+  /// ranks called different things, error(timeout, peer_lost, aborted).
+  void check(stream* on = nullptr);
+
+ private:
+  struct state;
+  std::unique_ptr<state> state_;
+};
+
+template <>
+struct data_type_of<double> {
+  static constexpr auto value = data_type::f64;
+};
+template <>
+struct data_type_of<float> {
+  static constexpr auto value = data_type::f32;
+};
+template <>
+struct data_type_of<device::half> {
+  static constexpr auto value = data_type::f16;
+};
+template <>
+struct data_type_of<device::bfloat16> {
+  static constexpr auto value = data_type::bf16;
+};
+template <>
+struct data_type_of<device::fp8_e4m3> {
+  static constexpr auto value = data_type::e4m3;
+};
+template <>
+struct data_type_of<device::fp8_e5m2> {
+  static constexpr auto value = data_type::e5m2;
+};
+template <>
+struct data_type_of<std::int32_t> {
+  static constexpr auto value = data_type::i32;
+};
+template <>
+struct data_type_of<std::int64_t> {
+  static constexpr auto value = data_type::i64;
+};
+
+}  // namespace crosswarp

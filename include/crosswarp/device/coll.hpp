@@ -1,0 +1,176 @@
+// Collectives inside kernels: reductions and exchanges of all ranks, in one call by a group.
+//
+// A channel is one sequence of collective calls. Each rank has one group of threads in a channel at
+// a time, and all ranks make the same calls in it in the same order; calls in different channels
+// have nothing to do with each other, so that each block of a grid can have one of its own.
+//
+// Reductions are made in one order, rank 0 first, in every algorithm, and short numbers are summed
+// in float: so results have the same bits on all ranks, by all algorithms, for all sizes.
+// How ranks meet, and why no call can overtake another: docs/design/coll.md.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "crosswarp/device/memory.hpp"
+#include "crosswarp/device/number.hpp"
+#include "crosswarp/device/packet.hpp"
+#include "crosswarp/device/world.hpp"
+
+namespace crosswarp::device {
+
+/// What a reduction does with two elements, in the order of ranks.
+enum class coll_op : std::uint8_t { sum, prod, min, max, avg, bit_and, bit_or, bit_xor };
+
+[[nodiscard]] constexpr const char* to_string(coll_op op) noexcept {
+  constexpr const char* names[] = {"sum", "prod",    "min",    "max",
+                                   "avg", "bit_and", "bit_or", "bit_xor"};
+  return names[static_cast<int>(op)];
+}
+
+/// The same as types: an operation that is known when the kernel is compiled takes no time to be
+/// found. min and max are IEEE's minimum and maximum: a NaN stays, and -0 is less than 0.
+/// Integers wrap around; their average is cut towards 0.
+namespace coll_ops {
+struct sum;
+struct prod;
+struct min;
+struct max;
+struct avg;
+struct bit_and;
+struct bit_or;
+struct bit_xor;
+/// One that is known at run time.
+struct any;
+}  // namespace coll_ops
+
+enum class coll_algorithm : std::uint8_t {
+  automatic,
+  push,      ///< everybody writes packets to everybody: no barrier; for the smallest
+  pull,      ///< everybody reads everybody's: one meeting
+  two_shot,  ///< each reduces its part, and all get all parts: least traffic, two meetings
+};
+
+[[nodiscard]] constexpr const char* to_string(coll_algorithm a) noexcept {
+  constexpr const char* names[] = {"automatic", "push", "pull", "two_shot"};
+  return names[static_cast<int>(a)];
+}
+
+/// Where calls of one channel are made; got from crosswarp::coll::device(), by value, valid while
+/// that lives.
+/// Callers: all threads of `g`, with the same arguments, on every rank.
+/// Visibility: when a call returns ok, its result is there for every thread of `g`, and what was
+///         passed in may be written again.
+/// Fails:  timeout, peer_lost, aborted; invalid when ranks called different things, or counts,
+///         types or operations differ: on all of them. Then all channels are of no more use.
+class coll {
+ public:
+  struct parts;
+  coll() = default;
+  CW_FN explicit coll(const parts& p) noexcept;
+
+  [[nodiscard]] CW_FN int rank() const noexcept;
+  [[nodiscard]] CW_FN int size() const noexcept;
+  [[nodiscard]] CW_FN int channels() const noexcept;
+  /// Another channel, in [0, channels()).
+  [[nodiscard]] CW_FN coll channel(int which) const noexcept;
+
+  template <group G>
+  [[nodiscard]] CW_FN status barrier(const G& g) const noexcept;
+
+  /// out[i] = op over all ranks of in[i]. In place when `out` is `in`.
+  template <group G, number T, class Op = coll_ops::sum>
+  [[nodiscard]] CW_FN status
+  all_reduce(const G& g, T* out, const T* in, std::size_t count, const Op& op = {},
+             coll_algorithm how = coll_algorithm::automatic) const noexcept;
+  /// On symmetric memory, without a copy; the same place on all ranks. In place when they are the
+  /// same. For what is long: each element is read once and written once.
+  template <group G, number T, class Op = coll_ops::sum>
+  [[nodiscard]] CW_FN status all_reduce(const G& g, const symmetric<T>& out, const symmetric<T>& in,
+                                        std::size_t count, const Op& op = {}) const noexcept;
+  /// The same at `root` alone; others' `out` is not used.
+  template <group G, number T, class Op = coll_ops::sum>
+  [[nodiscard]] CW_FN status reduce(const G& g, T* out, const T* in, std::size_t count, int root,
+                                    const Op& op = {}) const noexcept;
+
+  // In those that follow `stride` is from one rank's part of the longer memory to the next, `count`
+  // unless it is given: so each block of a grid can move some elements of all parts.
+
+  /// out[i] = op over all ranks of in[rank() * stride + i].
+  template <group G, number T, class Op = coll_ops::sum>
+  [[nodiscard]] CW_FN status reduce_scatter(const G& g, T* out, const T* in, std::size_t count,
+                                            const Op& op = {},
+                                            std::size_t stride = 0) const noexcept;
+  /// out[r * stride + i] = rank r's in[i].
+  template <group G, class T>
+  [[nodiscard]] CW_FN status all_gather(const G& g, T* out, const T* in, std::size_t count,
+                                        std::size_t stride = 0) const noexcept;
+  /// The same with counts[r] of rank r, at places[r]; all ranks pass the same counts.
+  template <group G, class T>
+  [[nodiscard]] CW_FN status all_gather_v(const G& g, T* out, const T* in,
+                                          const std::size_t* counts,
+                                          const std::size_t* places) const noexcept;
+  /// What `root` has, in everybody's `data`.
+  template <group G, class T>
+  [[nodiscard]] CW_FN status broadcast(const G& g, T* data, std::size_t count,
+                                       int root) const noexcept;
+  /// out[r * stride + i] = rank r's in[i], at `root`.
+  template <group G, class T>
+  [[nodiscard]] CW_FN status gather(const G& g, T* out, const T* in, std::size_t count, int root,
+                                    std::size_t stride = 0) const noexcept;
+  /// out[i] = in[rank() * stride + i] of `root`.
+  template <group G, class T>
+  [[nodiscard]] CW_FN status scatter(const G& g, T* out, const T* in, std::size_t count, int root,
+                                     std::size_t stride = 0) const noexcept;
+  /// out[r * stride + i] = rank r's in[rank() * stride + i].
+  template <group G, class T>
+  [[nodiscard]] CW_FN status all_to_all(const G& g, T* out, const T* in, std::size_t count,
+                                        std::size_t stride = 0) const noexcept;
+
+  /// Counts and places by rank, in elements: what goes there, and what comes from there.
+  struct all_to_all_plan {
+    const std::size_t* send_counts;
+    const std::size_t* send_places;
+    const std::size_t* receive_counts;
+    const std::size_t* receive_places;
+  };
+  /// As much of each as the plan says. invalid when a rank sends another more or less than that one
+  /// expects.
+  template <group G, class T>
+  [[nodiscard]] CW_FN status all_to_all_v(const G& g, T* out, const T* in,
+                                          const all_to_all_plan& plan) const noexcept;
+
+ private:
+  template <group>
+  friend class coll_call;
+  struct state;  // the words of a channel that are this rank's own
+  struct layout;
+
+ public:
+  /// What the host puts together; nobody else needs it.
+  struct parts {
+    int rank = 0;
+    int size = 1;
+    int channels = 1;
+    int channel = 0;
+    wait_limits limits;
+    symmetric<std::byte> work;    ///< of all channels, one after the other
+    std::size_t shelf_bytes = 0;  ///< of each of a channel's two shelves
+    std::size_t packets = 0;      ///< room for each sender in each of a channel's two inboxes
+    std::size_t push_bytes = 0;   ///< up to here calls push, as far as there is room
+    std::size_t pull_bytes = 0;   ///< up to here they pull, then they take two shots
+  };
+  /// Bytes that each rank provides for one channel.
+  [[nodiscard]] CW_FN static std::size_t channel_bytes(int ranks, std::size_t shelf_bytes,
+                                                       std::size_t packets) noexcept;
+  /// The epoch that a channel begins with, for the host to write there; see state.
+  [[nodiscard]] CW_FN static std::size_t epoch_offset(int ranks) noexcept;
+
+ private:
+  parts p_;
+};
+
+}  // namespace crosswarp::device
+
+#include "crosswarp/device/impl/coll_impl.hpp"

@@ -1,0 +1,49 @@
+// What the host queues: one block for each channel, each with its part of the elements.
+#pragma once
+
+#include "crosswarp/coll.hpp"
+#include "crosswarp/launch.hpp"
+
+namespace crosswarp::coll_impl {
+
+/// A queued call, as its kernel gets it.
+struct call {
+  device::coll with;
+  status* outcome = nullptr;  ///< pinned; the gravest of all calls
+  std::byte* out = nullptr;
+  const std::byte* in = nullptr;
+  std::size_t count = 0;  ///< elements, or bytes of those that only move
+  coll_op op = coll_op::sum;
+  coll_algorithm how = coll_algorithm::automatic;
+  int root = 0;
+  /// Not empty: the same memory as `out` and `in`, to be used without a copy.
+  device::symmetric<std::byte> shared_out;
+  device::symmetric<std::byte> shared_in;
+};
+
+enum class reduction_kind { all_reduce, reduce, reduce_scatter };
+
+/// Queues a reduction of elements of one type; each in a file of its own.
+void queue_f64(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+void queue_f32(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+void queue_f16(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+void queue_bf16(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+void queue_e4m3(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+void queue_e5m2(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+void queue_i32(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+void queue_i64(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+
+enum class move_kind { barrier, all_gather, broadcast, gather, scatter, all_to_all };
+void queue_move(stream& on, const launch_shape& shape, move_kind kind, const call& c);
+
+/// One thread of each block notes what went wrong.
+CW_FN inline void note(const device::kernel_context& k, status* outcome, status s) noexcept {
+  if (k.thread_index() != 0 || s == status::ok) return;
+  // Relaxed: the stream's end orders it. Any of two that fail at once may stay.
+  const device::system_atomic<std::int32_t> word(*reinterpret_cast<std::int32_t*>(outcome));
+  if (word.load(device::order::relaxed) < static_cast<std::int32_t>(s)) {
+    word.store(static_cast<std::int32_t>(s), device::order::relaxed);
+  }
+}
+
+}  // namespace crosswarp::coll_impl

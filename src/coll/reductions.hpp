@@ -1,0 +1,74 @@
+// Kernels of reductions for one type; each source file that includes this makes those of its own.
+#pragma once
+
+#include "coll/kernels.hpp"
+
+namespace crosswarp::coll_impl {
+
+/// Symmetric memory as elements, from `first` on.
+template <class T>
+CW_FN inline device::symmetric<T> elements(const device::symmetric<std::byte>& all,
+                                           std::size_t first) noexcept {
+  return all.template part<T>(first * sizeof(T));
+}
+
+template <class T, class Op>
+struct all_reduce_kernel {
+  CW_FN void operator()(const device::kernel_context& k, const call& c, Op op) const {
+    const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
+    const device::coll with = c.with.channel(k.block_index());
+    auto* const out = reinterpret_cast<T*>(c.out) + mine.begin;
+    const auto* const in = reinterpret_cast<const T*>(c.in) + mine.begin;
+    const auto block = k.block();
+    const status s = c.shared_in.size() != 0
+                         ? with.all_reduce(block, elements<T>(c.shared_out, mine.begin),
+                                           elements<T>(c.shared_in, mine.begin), mine.size, op)
+                         : with.all_reduce(block, out, in, mine.size, op, c.how);
+    note(k, c.outcome, s);
+  }
+};
+
+template <class T>
+struct reduce_kernel {
+  CW_FN void operator()(const device::kernel_context& k, const call& c,
+                        device::coll_ops::any op) const {
+    const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
+    note(k, c.outcome,
+         c.with.channel(k.block_index())
+             .reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
+                     reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, c.root, op));
+  }
+};
+
+template <class T>
+struct reduce_scatter_kernel {
+  CW_FN void operator()(const device::kernel_context& k, const call& c,
+                        device::coll_ops::any op) const {
+    const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
+    note(
+        k, c.outcome,
+        c.with.channel(k.block_index())
+            .reduce_scatter(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
+                            reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, op, c.count));
+  }
+};
+
+/// Sums have kernels of their own; other operations are found element by element.
+template <class T>
+void queue_reduction(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
+  const device::coll_ops::any op{c.op};
+  switch (kind) {
+    case reduction_kind::all_reduce:
+      if (c.op == coll_op::sum) {
+        return launch(on, shape, all_reduce_kernel<T, device::coll_ops::sum>{}, c,
+                      device::coll_ops::sum{});
+      }
+      return launch(on, shape, all_reduce_kernel<T, device::coll_ops::any>{}, c, op);
+    case reduction_kind::reduce:
+      return launch(on, shape, reduce_kernel<T>{}, c, op);
+    case reduction_kind::reduce_scatter:
+      return launch(on, shape, reduce_scatter_kernel<T>{}, c, op);
+  }
+}
+
+}  // namespace crosswarp::coll_impl

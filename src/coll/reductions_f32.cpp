@@ -1,0 +1,9 @@
+#include "coll/reductions.hpp"
+
+namespace crosswarp::coll_impl {
+
+void queue_f32(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
+  queue_reduction<float>(on, shape, kind, c);
+}
+
+}  // namespace crosswarp::coll_impl

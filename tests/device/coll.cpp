@@ -1,0 +1,676 @@
+// Collectives against what they say: every algorithm, by the host and by threads, warps and blocks.
+#include "crosswarp/coll.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "crosswarp/launch.hpp"
+#include "support/worlds.hpp"
+
+namespace cw = crosswarp;
+namespace dev = crosswarp::device;
+namespace ops = crosswarp::device::coll_ops;
+using cw::coll_algorithm;
+using cw::coll_op;
+using cw::status;
+
+namespace {
+
+enum class caller { host, thread, warp, block };
+
+/// Runs `Body` as a thread, a warp or a block of each rank, and notes what the call returned.
+template <class Body>
+struct run_as {
+  template <class... Args>
+  CW_FN void operator()(const dev::kernel_context& k, caller who, status* out,
+                        const dev::coll& with, const Args&... args) const {
+    status s = status::ok;
+    if (who == caller::block) {
+      s = Body{}(k.block(), with, args...);
+    } else if (who == caller::warp) {
+      const auto g = k.warp();
+      if (g.index() != 0) return;
+      s = Body{}(g, with, args...);
+    } else {
+      if (k.thread_index() != 0) return;
+      s = Body{}(k.thread(), with, args...);
+    }
+    if (k.thread_index() == 0) *out = s;
+  }
+};
+
+/// What a rank tests with. Nothing is allocated while kernels wait for each other.
+struct rank_setup {
+  cw::world& w;
+  cw::coll all;
+  cw::buffer<status> outcome{w.options().device, 1};
+
+  explicit rank_setup(cw::world& world, const cw::coll_options& o = {}) : w(world), all(world, o) {}
+
+  template <class Body, class... Args>
+  status call(caller who, const Args&... args) {
+    w.barrier();
+    cw::launch(w.stream(), {.threads = 40}, run_as<Body>{}, who, outcome.data(), all.device(),
+               args...);
+    w.stream().sync();
+    w.barrier();
+    return outcome.read().front();
+  }
+};
+
+// ---- elements
+
+template <class T>
+T from_double(double x) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(x);
+  } else {
+    return dev::narrow<T>(static_cast<dev::accumulator_t<T>>(x));
+  }
+}
+
+/// Small random numbers, other ones on each rank.
+template <class T>
+std::vector<T> values(int rank, std::size_t count, unsigned seed) {
+  std::mt19937 random(seed * 100 + static_cast<unsigned>(rank));
+  std::vector<T> v(count);
+  for (T& x : v) x = from_double<T>(static_cast<double>(random() % 2001) / 16.0 - 62.0);
+  return v;
+}
+
+/// The reduction as it is meant: in the order of ranks, rounded once.
+template <class T, class Op>
+std::vector<T> reduced(int ranks, std::size_t count, unsigned seed, const Op& op) {
+  std::vector<std::vector<T>> in;
+  for (int r = 0; r < ranks; ++r) in.push_back(values<T>(r, count, seed));
+  std::vector<T> out(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    auto sum = dev::widen(in[0][i]);
+    for (std::size_t r = 1; r < in.size(); ++r) sum = op(sum, dev::widen(in[r][i]));
+    out[i] = dev::narrow<T>(op.finish(sum, ranks));
+  }
+  return out;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+struct all_reduce {
+  template <class G, class T, class Op>
+  CW_FN status operator()(const G& g, const dev::coll& with, T* out, const T* in, std::size_t count,
+                          const Op& op, coll_algorithm how) const {
+    return with.all_reduce(g, out, in, count, op, how);
+  }
+};
+
+// ---- all_reduce
+
+template <class T>
+class AllReduce : public testing::Test {};
+#if defined(__CUDACC__)
+using types = testing::Types<float, dev::bfloat16, std::int32_t>;
+#else
+using types = testing::Types<double, float, dev::half, dev::bfloat16, dev::fp8_e4m3, dev::fp8_e5m2,
+                             std::int32_t, std::int64_t>;
+#endif
+TYPED_TEST_SUITE(AllReduce, types);
+
+constexpr std::size_t most = 5000;
+
+TYPED_TEST(AllReduce, EveryAlgorithmByEverybodyHasTheSameBits) {
+  using T = TypeParam;
+  for (const int ranks : {1, 2, 5}) {
+    on_ranks(ranks, [](cw::world& w) {
+      rank_setup t(w, {.channels = 1, .shelf_bytes = 4096});
+      cw::buffer<T> in(w.options().device, most);
+      cw::buffer<T> out(w.options().device, most);
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{3},
+                                      std::size_t{64}, std::size_t{129}, most}) {
+        const auto want = reduced<T>(w.size(), count, 1, ops::sum{});
+        in.write(values<T>(w.rank(), count, 1));
+        for (const caller who : {caller::thread, caller::warp, caller::block}) {
+          for (const auto how : {coll_algorithm::push, coll_algorithm::pull,
+                                 coll_algorithm::two_shot, coll_algorithm::automatic}) {
+            out.write(std::vector<T>(count));
+            ASSERT_EQ(t.call<all_reduce>(who, out.data(), static_cast<const T*>(in.data()), count,
+                                         ops::sum{}, how),
+                      status::ok);
+            auto got = out.read();
+            got.resize(count);
+            EXPECT_TRUE(same_bits(got, want))
+                << w.size() << " ranks, " << count << ", " << to_string(how) << ", caller "
+                << static_cast<int>(who);
+          }
+        }
+      }
+    });
+  }
+}
+
+TYPED_TEST(AllReduce, EveryOperationOfTheHost) {
+  using T = TypeParam;
+  on_ranks(3, [](cw::world& w) {
+    const auto type = cw::data_type_of<T>::value;
+    constexpr std::size_t count = 777;
+    cw::coll all(w);
+    cw::buffer<T> in(w.options().device, count);
+    cw::buffer<T> out(w.options().device, count);
+    in.write(values<T>(w.rank(), count, 2));
+    for (const auto op : {coll_op::sum, coll_op::prod, coll_op::min, coll_op::max, coll_op::avg}) {
+      w.barrier();
+      all.all_reduce(out.data(), in.data(), count, type, op);
+      all.check();
+      w.barrier();
+      EXPECT_TRUE(same_bits(out.read(), reduced<T>(w.size(), count, 2, ops::any{op})))
+          << to_string(op) << " of " << to_string(type);
+    }
+    for (const auto op : {coll_op::bit_and, coll_op::bit_or, coll_op::bit_xor}) {
+      if constexpr (std::is_integral_v<T>) {
+        w.barrier();
+        all.all_reduce(out.data(), in.data(), count, type, op);
+        all.check();
+        w.barrier();
+        EXPECT_TRUE(same_bits(out.read(), reduced<T>(w.size(), count, 2, ops::any{op})));
+      } else {
+        EXPECT_THROW(all.all_reduce(out.data(), in.data(), count, type, op), cw::error);
+      }
+    }
+  });
+}
+
+TYPED_TEST(AllReduce, TheHostsAlgorithmsAgreeAlsoInPlaceAndOutOfLine) {
+  using T = TypeParam;
+  on_ranks(4, [](cw::world& w) {
+    constexpr std::size_t room = 40000;
+    cw::symmetric_buffer<T> heap(w, 2 * room);
+    cw::buffer<T> own(w.options().device, 2 * room);
+    for (const auto how : {coll_algorithm::automatic, coll_algorithm::push, coll_algorithm::pull,
+                           coll_algorithm::two_shot}) {
+      cw::coll all(w, {.algorithm = how});
+      for (const std::size_t count : {std::size_t{5}, std::size_t{1000}, room - 3}) {
+        const auto in = values<T>(w.rank(), count, 3);
+        const auto want = reduced<T>(w.size(), count, 3, ops::sum{});
+        for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
+          for (T* const memory : {heap.data(), own.data()}) {
+            for (const bool in_place : {true, false}) {
+              T* const from = memory + shift;
+              T* const to = in_place ? from : memory + room + shift;
+              w.barrier();
+              cw::exec::copy_now(w.options().device, from, in.data(), count * sizeof(T));
+              w.barrier();
+              all.all_reduce(to, static_cast<const T*>(from), count);
+              all.check();
+              w.barrier();
+              std::vector<T> got(count);
+              cw::exec::copy_now(w.options().device, got.data(), to, count * sizeof(T));
+              EXPECT_TRUE(same_bits(got, want))
+                  << to_string(how) << ", " << count << ", shift " << shift << ", in place "
+                  << in_place << ", symmetric " << (memory == heap.data());
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+// ---- what IEEE says
+
+TEST(AllReduceOfSpecialNumbers, NaNsAndInfinitiesAreKept) {
+  on_ranks(2, [](cw::world& w) {
+    const float inf = std::numeric_limits<float>::infinity();
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    // By rank; the last column is what comes of sum, min and max.
+    const std::vector<std::vector<float>> in = {{inf, inf, nan, 1, -0.0F, 0.0F, 3e38F},
+                                                {1, -inf, 1, nan, 0.0F, -0.0F, 3e38F}};
+    cw::coll all(w);
+    cw::buffer<float> data(w.options().device, in[0].size());
+    const auto of = [&](coll_op op) {
+      data.write(in[static_cast<std::size_t>(w.rank() % 2)]);
+      w.barrier();
+      all.all_reduce(data.data(), data.data(), in[0].size(), cw::data_type::f32, op);
+      all.check();
+      w.barrier();
+      return data.read();
+    };
+    if (w.size() != 2) return;
+    const auto sum = of(coll_op::sum);
+    EXPECT_EQ(sum[0], inf);
+    EXPECT_TRUE(std::isnan(sum[1]) && std::isnan(sum[2]) && std::isnan(sum[3]));
+    EXPECT_EQ(sum[6], inf);
+    const auto min = of(coll_op::min);
+    EXPECT_EQ(min[0], 1);
+    EXPECT_EQ(min[1], -inf);
+    EXPECT_TRUE(std::isnan(min[2]) && std::isnan(min[3]));
+    EXPECT_TRUE(std::signbit(min[4]) && std::signbit(min[5]));
+    const auto max = of(coll_op::max);
+    EXPECT_EQ(max[0], inf);
+    EXPECT_TRUE(std::isnan(max[2]) && std::isnan(max[3]));
+    EXPECT_FALSE(std::signbit(max[4]) || std::signbit(max[5]));
+  });
+}
+
+// ---- the input is the caller's again
+
+/// All ranks write their input as soon as the call is over: nobody may still be reading it.
+struct overwrite_at_once {
+  template <class G>
+  CW_FN status operator()(const G& g, const dev::coll& with, std::int32_t* data, std::int32_t* out,
+                          std::size_t count, int rounds, coll_algorithm how,
+                          const dev::symmetric<std::int32_t>& shared) const {
+    const auto first = static_cast<std::size_t>(g.rank());
+    const auto step = static_cast<std::size_t>(g.size());
+    const int n = with.size();
+    for (int round = 0; round < rounds; ++round) {
+      const int mine = round * 10 + with.rank();
+      for (std::size_t i = first; i < count; i += step) data[i] = mine + static_cast<int>(i);
+      g.sync();
+      const status s = shared.size() != 0 ? with.all_reduce(g, shared, shared, count)
+                                          : with.all_reduce(g, out, data, count, ops::sum{}, how);
+      if (s != status::ok) return s;
+      const std::int32_t* const got = shared.size() != 0 ? shared.local() : out;
+      bool right = true;
+      for (std::size_t i = first; i < count; i += step) {
+        right = right && got[i] == n * round * 10 + n * (n - 1) / 2 + n * static_cast<int>(i);
+      }
+      if (g.any(!right)) return status::unsupported;
+    }
+    return status::ok;
+  }
+};
+
+TEST(AllReduceAgainAndAgain, TheInputMayBeOverwrittenAtOnce) {
+  on_ranks(3, [](cw::world& w) {
+    constexpr std::size_t count = 300;
+    rank_setup t(w, {.channels = 2, .shelf_bytes = 4096});
+    cw::symmetric_buffer<std::int32_t> in(w, count);
+    cw::buffer<std::int32_t> out(w.options().device, count);
+    for (const caller who : {caller::thread, caller::warp, caller::block}) {
+      for (const auto how :
+           {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot}) {
+        EXPECT_EQ(t.call<overwrite_at_once>(who, in.data(), out.data(), count, 20, how,
+                                            dev::symmetric<std::int32_t>()),
+                  status::ok)
+            << to_string(how);
+      }
+      EXPECT_EQ(t.call<overwrite_at_once>(who, in.data(), out.data(), count, 20,
+                                          coll_algorithm::automatic, in.device()),
+                status::ok);
+    }
+  });
+}
+
+TEST(AllReduceAgainAndAgain, NumbersOfStepsWrapAround) {
+  // Around a wrap of the epoch, of its tag, and where old packets are cleared away.
+  for (const std::uint32_t first : {0xfffffffbU, 0x7ffffffbU, 0x1ffffffbU, 0x3ffffffaU}) {
+    on_ranks(3, [&](cw::world& w) {
+      rank_setup t(w, {.channels = 1, .shelf_bytes = 4096, .first_epoch = first});
+      cw::buffer<std::int32_t> in(w.options().device, 100);
+      cw::buffer<std::int32_t> out(w.options().device, 100);
+      for (int round = 0; round < 3; ++round) {
+        for (const auto how :
+             {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot}) {
+          EXPECT_EQ(
+              t.call<overwrite_at_once>(caller::block, in.data(), out.data(), std::size_t{100}, 2,
+                                        how, dev::symmetric<std::int32_t>()),
+              status::ok)
+              << first;
+        }
+      }
+    });
+  }
+}
+
+/// Random algorithms and sizes, with random delays: each rank dawdles elsewhere.
+struct dawdle {
+  template <class G>
+  CW_FN status operator()(const G& g, const dev::coll& with, std::int64_t* data,
+                          unsigned seed) const {
+    unsigned shared = seed;
+    unsigned own = seed + 77 * static_cast<unsigned>(with.rank() + 1);
+    const auto next = [](unsigned& state) {
+      state = state * 1664525U + 1013904223U;
+      return state >> 16U;
+    };
+    const auto first = static_cast<std::size_t>(g.rank());
+    const auto step = static_cast<std::size_t>(g.size());
+    const int n = with.size();
+    for (int round = 0; round < 40; ++round) {
+      const std::size_t count = next(shared) % 60;
+      const auto how = static_cast<coll_algorithm>(1 + next(shared) % 3);
+      for (std::size_t i = first; i < count; i += step) data[i] = with.rank() + round;
+      const std::uint64_t until = dev::now_ns() + next(own) % 20000;
+      while (dev::now_ns() < until) {
+      }
+      const status s = with.all_reduce(g, data, data, count, ops::sum{}, how);
+      if (s != status::ok) return s;
+      bool right = true;
+      for (std::size_t i = first; i < count; i += step) {
+        right = right && data[i] == n * round + n * (n - 1) / 2;
+      }
+      if (g.any(!right)) return status::unsupported;
+    }
+    return status::ok;
+  }
+};
+
+TEST(AllReduceAgainAndAgain, RandomCallsWithRandomDelays) {
+  on_ranks(4, [](cw::world& w) {
+    rank_setup t(w, {.channels = 1, .shelf_bytes = 4096});
+    cw::buffer<std::int64_t> data(w.options().device, 60);
+    for (unsigned seed = 0; seed < 5; ++seed) {
+      for (const caller who : {caller::thread, caller::block}) {
+        EXPECT_EQ(t.call<dawdle>(who, data.data(), seed), status::ok) << seed;
+      }
+    }
+  });
+}
+
+// ---- the others
+
+struct exchanges {
+  template <class G>
+  CW_FN status operator()(const G& g, const dev::coll& with, std::int32_t* out,
+                          const std::int32_t* in, std::size_t count, int which, int root) const {
+    switch (which) {
+      case 0:
+        return with.reduce(g, out, in, count, root);
+      case 1:
+        return with.reduce_scatter(g, out, in, count);
+      case 2:
+        return with.all_gather(g, out, in, count);
+      case 3:
+        return with.gather(g, out, in, count, root);
+      case 4:
+        return with.scatter(g, out, in, count, root);
+      case 5:
+        return with.all_to_all(g, out, in, count);
+      default:
+        dev::copy(g, out, in, count * sizeof(*out));
+        g.sync();
+        return with.broadcast(g, out, count, root);
+    }
+  }
+};
+
+/// Element i of rank r's input.
+std::int32_t element(int r, std::size_t i) {
+  return r * 100003 + static_cast<int>(i) * 7 + 1;
+}
+
+/// What `out` is to hold at `rank`; -1 where nothing comes.
+std::vector<std::int32_t> wanted(int which, int rank, int ranks, std::size_t count, int root) {
+  const auto n = static_cast<std::size_t>(ranks);
+  const auto me = static_cast<std::size_t>(rank);
+  std::vector<std::int32_t> out(count * n, -1);
+  const auto sum = [&](std::size_t i) {
+    std::int32_t s = 0;
+    for (int r = 0; r < ranks; ++r) s += element(r, i);
+    return s;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    if (which == 0 && rank == root) out[i] = sum(i);
+    if (which == 1) out[i] = sum(me * count + i);
+    if (which == 4) out[i] = element(root, me * count + i);
+    if (which == 6) out[i] = element(root, i);
+    for (std::size_t r = 0; r < n; ++r) {
+      const auto from = static_cast<int>(r);
+      if (which == 2 || (which == 3 && rank == root)) out[r * count + i] = element(from, i);
+      if (which == 5) out[r * count + i] = element(from, me * count + i);
+    }
+  }
+  return out;
+}
+
+void queue(cw::coll& all, int which, std::int32_t* out, const std::int32_t* in, std::size_t count,
+           int root) {
+  const std::size_t bytes = count * sizeof(*out);
+  switch (which) {
+    case 0:
+      return all.reduce(out, in, count, cw::data_type::i32, coll_op::sum, root);
+    case 1:
+      return all.reduce_scatter(out, in, count, cw::data_type::i32, coll_op::sum);
+    case 2:
+      return all.all_gather(out, in, bytes);
+    case 3:
+      return all.gather(out, in, bytes, root);
+    case 4:
+      return all.scatter(out, in, bytes, root);
+    case 5:
+      return all.all_to_all(out, in, bytes);
+    default:
+      all.of().stream().copy(out, in, bytes);
+      return all.broadcast(out, bytes, root);
+  }
+}
+
+TEST(Exchanges, ByEverybodyFromEveryRoot) {
+  for (const int ranks : {1, 2, 4}) {
+    on_ranks(ranks, [](cw::world& w) {
+      rank_setup t(w, {.channels = 1, .shelf_bytes = 4096});
+      constexpr std::size_t longest = 3000;
+      const auto n = static_cast<std::size_t>(w.size());
+      cw::buffer<std::int32_t> in(w.options().device, longest * n);
+      cw::buffer<std::int32_t> out(w.options().device, longest * n);
+      std::vector<std::int32_t> mine(longest * n);
+      for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = element(w.rank(), i);
+      in.write(mine);
+      for (int which = 0; which < 7; ++which) {
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{30}, longest}) {
+          for (int root = 0; root < w.size(); ++root) {
+            for (const caller who : {caller::host, caller::thread, caller::warp, caller::block}) {
+              out.write(std::vector<std::int32_t>(longest * n, -1));
+              if (who == caller::host) {
+                w.barrier();
+                queue(t.all, which, out.data(), in.data(), count, root);
+                t.all.check();
+                w.barrier();
+              } else {
+                ASSERT_EQ(
+                    t.call<exchanges>(who, out.data(), static_cast<const std::int32_t*>(in.data()),
+                                      count, which, root),
+                    status::ok);
+              }
+              auto got = out.read();
+              got.resize(count * n);
+              EXPECT_EQ(got, wanted(which, w.rank(), w.size(), count, root))
+                  << "call " << which << ", " << count << " elements, root " << root << ", caller "
+                  << static_cast<int>(who);
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
+struct uneven {
+  template <class G>
+  CW_FN status operator()(const G& g, const dev::coll& with, std::int32_t* out,
+                          const std::int32_t* in, const dev::coll::all_to_all_plan& plan,
+                          bool gather) const {
+    if (gather) return with.all_gather_v(g, out, in, plan.receive_counts, plan.receive_places);
+    return with.all_to_all_v(g, out, in, plan);
+  }
+};
+
+TEST(Exchanges, OfUnevenParts) {
+  on_ranks(3, [](cw::world& w) {
+    rank_setup t(w, {.channels = 1, .shelf_bytes = 4096});
+    const auto n = static_cast<std::size_t>(w.size());
+    const auto me = static_cast<std::size_t>(w.rank());
+    // Rank a sends rank b so many, with a gap between them.
+    const auto count = [](std::size_t a, std::size_t b) { return (a * 5 + b * 3) * 137 % 1200; };
+    std::vector<std::size_t> plan(4 * n);
+    for (std::size_t r = 0; r < n; ++r) {
+      plan[r] = count(me, r);
+      plan[n + r] = r * 1300;
+      plan[2 * n + r] = count(r, me);
+      plan[3 * n + r] = (n - 1 - r) * 1250;
+    }
+    const cw::buffer<std::size_t> counts(w.options().device, plan);
+    cw::buffer<std::int32_t> in(w.options().device, 1300 * n);
+    cw::buffer<std::int32_t> out(w.options().device, 1300 * n);
+    std::vector<std::int32_t> mine(1300 * n);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = element(w.rank(), i);
+    in.write(mine);
+    const dev::coll::all_to_all_plan all{counts.data(), counts.data() + n, counts.data() + 2 * n,
+                                         counts.data() + 3 * n};
+    for (const caller who : {caller::thread, caller::warp, caller::block}) {
+      out.write(std::vector<std::int32_t>(1300 * n, -1));
+      ASSERT_EQ(
+          t.call<uneven>(who, out.data(), static_cast<const std::int32_t*>(in.data()), all, false),
+          status::ok);
+      std::vector<std::int32_t> want(1300 * n, -1);
+      for (std::size_t r = 0; r < n; ++r) {
+        for (std::size_t i = 0; i < count(r, me); ++i) {
+          want[(n - 1 - r) * 1250 + i] = element(static_cast<int>(r), me * 1300 + i);
+        }
+      }
+      EXPECT_EQ(out.read(), want);
+    }
+    // All gather as many from each as rank 0 gets of it.
+    std::vector<std::size_t> same(plan);
+    for (std::size_t r = 0; r < n; ++r) same[2 * n + r] = count(r, 0);
+    const cw::buffer<std::size_t> gathered(w.options().device, same);
+    const dev::coll::all_to_all_plan from{nullptr, nullptr, gathered.data() + 2 * n,
+                                          gathered.data() + 3 * n};
+    out.write(std::vector<std::int32_t>(1300 * n, -1));
+    ASSERT_EQ(t.call<uneven>(caller::block, out.data(), static_cast<const std::int32_t*>(in.data()),
+                             from, true),
+              status::ok);
+    std::vector<std::int32_t> want(1300 * n, -1);
+    for (std::size_t r = 0; r < n; ++r) {
+      for (std::size_t i = 0; i < count(r, 0); ++i) {
+        want[(n - 1 - r) * 1250 + i] = element(static_cast<int>(r), i);
+      }
+    }
+    EXPECT_EQ(out.read(), want);
+    // One expects more than it is sent: all learn it.
+    if (w.size() == 1) return;
+    if (w.rank() == 0) same[2 * n + 1] += 1;
+    const cw::buffer<std::size_t> wrong(w.options().device, same);
+    const dev::coll::all_to_all_plan misfit{wrong.data(), wrong.data() + n, wrong.data() + 2 * n,
+                                            wrong.data() + 3 * n};
+    EXPECT_EQ(t.call<uneven>(caller::block, out.data(), static_cast<const std::int32_t*>(in.data()),
+                             misfit, false),
+              status::invalid);
+  });
+}
+
+// ---- many channels at once
+
+struct own_channels {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all, std::int32_t* data,
+                        std::size_t each, status* out) const {
+    const dev::coll with = all.channel(k.block_index());
+    std::int32_t* const mine = data + static_cast<std::size_t>(k.block_index()) * each;
+    const auto g = k.block();
+    status s = status::ok;
+    // As many calls as the block's number says: channels do not wait for each other.
+    for (int i = 0; i <= k.block_index() && s == status::ok; ++i) {
+      s = with.all_reduce(g, mine, mine, each, ops::max{});
+    }
+    if (k.thread_index() == 0) out[k.block_index()] = s;
+  }
+};
+
+TEST(Channels, HaveNothingToDoWithEachOther) {
+  on_ranks(3, [](cw::world& w) {
+    constexpr int blocks = 5;
+    constexpr std::size_t each = 700;
+    const cw::coll all(w, {.channels = blocks, .shelf_bytes = 4096});
+    cw::buffer<std::int32_t> data(w.options().device, blocks * each);
+    cw::buffer<status> out(w.options().device, blocks);
+    data.write(std::vector<std::int32_t>(blocks * each, w.rank()));
+    w.barrier();
+    cw::launch(w.stream(), {.blocks = blocks, .threads = 8}, own_channels{}, all.device(),
+               data.data(), each, out.data());
+    w.stream().sync();
+    w.barrier();
+    EXPECT_EQ(out.read(), std::vector<status>(blocks, status::ok));
+    EXPECT_EQ(data.read(), std::vector<std::int32_t>(blocks * each, w.size() - 1));
+  });
+}
+
+// ---- what ranks do wrong
+
+TEST(Mismatches, AreAnErrorOnAllRanksAndNotAHang) {
+  using wrong = std::function<void(cw::coll&, bool, float*)>;
+  const std::vector<wrong> all_wrongs = {
+      [](cw::coll& c, bool odd, float* p) { c.all_reduce(p, p, odd ? 10U : 11U); },
+      [](cw::coll& c, bool odd, float* p) { c.all_reduce(p, p, odd ? 20000U : 11U); },
+      [](cw::coll& c, bool odd, float* p) { c.all_reduce(p, p, odd ? 0U : 11U); },
+      [](cw::coll& c, bool odd, float* p) {
+        c.all_reduce(p, p, 8, odd ? cw::data_type::f32 : cw::data_type::i32, coll_op::sum);
+      },
+      [](cw::coll& c, bool odd, float* p) {
+        c.all_reduce(p, p, 8, odd ? cw::data_type::f16 : cw::data_type::bf16, coll_op::sum);
+      },
+      [](cw::coll& c, bool odd, float* p) {
+        c.all_reduce(p, p, 8, odd ? coll_op::sum : coll_op::avg);
+      },
+      [](cw::coll& c, bool odd, float* p) {
+        odd ? c.all_reduce(p, p, 8) : c.all_gather(p + 100, p, 32);
+      },
+      [](cw::coll& c, bool odd, float* p) { c.broadcast(p, 32, odd ? 0 : 1); },
+      [](cw::coll& c, bool odd, float* p) { odd ? c.barrier() : c.broadcast(p, 32, 0); },
+  };
+  for (std::size_t i = 0; i < all_wrongs.size(); ++i) {
+    on_ranks(3, [&](cw::world& w) {
+      if (w.size() == 1) return;
+      cw::coll all(w);
+      cw::buffer<float> data(w.options().device, 20000);
+      w.barrier();
+      all_wrongs[i](all, w.rank() == 1, data.data());
+      try {
+        all.check();
+        ADD_FAILURE() << "rank " << w.rank() << " did not notice mismatch " << i;
+      } catch (const cw::error& e) {
+        EXPECT_EQ(e.code(), cw::errc::asymmetric) << e.what();
+      }
+      w.barrier();
+      // It stays of no use, and says so.
+      all.all_reduce(data.data(), data.data(), 4);
+      EXPECT_THROW(all.check(), cw::error);
+      w.barrier();
+    });
+  }
+}
+
+TEST(Mismatches, OfArgumentsThrowAtOnce) {
+  on_ranks(2, [](cw::world& w) {
+    cw::coll all(w);
+    float x = 0;
+    EXPECT_THROW(all.broadcast(&x, 4, w.size()), cw::error);
+    EXPECT_THROW(all.reduce(&x, &x, 1, cw::data_type::f32, coll_op::sum, -1), cw::error);
+    EXPECT_THROW(cw::coll(w, {.channels = 0}), cw::error);
+    w.barrier();
+  });
+}
+
+TEST(Choice, IsExplained) {
+  on_ranks(2, [](cw::world& w) {
+    const cw::coll all(w);
+    cw::symmetric_buffer<float> heap(w, 200000);
+    cw::buffer<float> own(w.options().device, 200000);
+    EXPECT_EQ(all.explain(own.data(), own.data(), 8).algorithm, coll_algorithm::push);
+    const auto staged = all.explain(own.data(), own.data(), 800000);
+    const auto direct = all.explain(heap.data(), heap.data(), 800000);
+    EXPECT_EQ(staged.algorithm, coll_algorithm::two_shot);
+    EXPECT_FALSE(staged.direct);
+    EXPECT_TRUE(direct.direct);
+    EXPECT_FALSE(staged.why.empty() || direct.why.empty());
+    w.barrier();
+  });
+}
+
+}  // namespace
