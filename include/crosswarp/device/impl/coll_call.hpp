@@ -1,10 +1,14 @@
 // One collective call of one group: how it meets the other ranks, and what it may write when.
 //
 // A call consists of steps, numbered by the channel's epoch. In each step every rank tells every
-// other the step's number and what it is doing (hello, heard). Everything a rank writes for others
-// in a step goes into the shelf or into the inboxes of the step's parity, and others read it after
-// they have heard of that step. Whoever has heard everybody in step e knows that all of them have
-// finished step e - 1, and with it all that they read of step e - 2's parity, which is that of e.
+// other the step's number and what it is doing, and waits until it has heard it of all.
+//
+// In a meeting, that orders memory. What a rank shows to others it puts on a shelf before it meets
+// them, and they read it after. There are two shelves, in turns: whoever has met everybody once
+// more knows that they have finished reading what it showed the time before. In a step of packets
+// it orders nothing, since packets need no order. They go into the inboxes of the step's parity:
+// whoever has heard of everybody's step e knows that they have got all packets of step e - 1, and
+// with them of step e - 2, whose place those of step e take.
 #pragma once
 
 #include "crosswarp/device/coll.hpp"
@@ -13,7 +17,8 @@ namespace crosswarp::device {
 
 /// A channel's memory at each rank.
 struct coll::state {
-  std::uint32_t epoch;   ///< of the last step; written by its owner's group alone
+  std::uint32_t epoch;   ///< steps so far; written by its owner's group alone, as is the next
+  std::uint32_t turn;    ///< meetings so far
   std::uint32_t failed;  ///< a status; from then on all calls return it
 };
 
@@ -78,18 +83,16 @@ class coll_call {
       : p_(p), g_(g), what_(what), channel_(offset_of(p)) {
     g.sync();  // all threads have left the call before, and its epoch is written
     epoch_ = own().epoch;
+    turn_ = own().turn;
     outcome_ = static_cast<status>(failed().load(order::relaxed));
   }
 
-  /// Begins the next step. False: the channel has failed.
+  /// Begins a step that ends with meet(). False: the channel has failed.
   CW_FN bool step() noexcept {
-    if (outcome_ != status::ok) return false;
-    ++epoch_;
-    clean_ = (epoch_ & (clean_every - 1)) < 2;
-    if (clean_) clean_other_inbox();
-    return true;
+    ++turn_;
+    return begin();
   }
-  /// The step's ends: all ranks are here.
+  /// All ranks are here.
   /// Visibility: what any thread of any rank's group wrote before is visible after it.
   CW_FN status meet() noexcept {
     g_.sync();
@@ -97,10 +100,12 @@ class coll_call {
     return settle(heard(true));
   }
 
-  /// For packets: tells without an order, by single threads.
-  CW_FN void greet() noexcept {
+  /// Begins a step of packets, which ends with all threads' heard_by_thread() and settle().
+  CW_FN bool step_of_packets() noexcept {
+    if (!begin()) return false;
     if (clean_) g_.sync();
     hello(clean_);
+    return true;
   }
   CW_FN status heard_by_thread() noexcept { return heard(clean_); }
   /// Makes one outcome of the threads' own.
@@ -112,15 +117,18 @@ class coll_call {
 
   /// Ends the call: every thread's result is there for all.
   CW_FN status end() noexcept {
-    if (g_.rank() == 0) own().epoch = epoch_;
+    if (g_.rank() == 0) {
+      own().epoch = epoch_;
+      own().turn = turn_;
+    }
     g_.sync();
     return outcome_;
   }
 
-  /// What a rank shows in this step, and what it showed in the step before.
-  [[nodiscard]] CW_FN std::byte* shelf(int pe) const noexcept { return shelf_of(pe, epoch_); }
+  /// What a rank shows in this meeting, and what it showed in the one before.
+  [[nodiscard]] CW_FN std::byte* shelf(int pe) const noexcept { return shelf_of(pe, turn_); }
   [[nodiscard]] CW_FN std::byte* last_shelf(int pe) const noexcept {
-    return shelf_of(pe, epoch_ - 1);
+    return shelf_of(pe, turn_ - 1);
   }
   /// Where `sender`'s packets of this step lie at `pe`.
   [[nodiscard]] CW_FN packet* inbox(int pe, int sender) const noexcept {
@@ -151,7 +159,7 @@ class coll_call {
   // Tags have 31 bits and one that is always set, so that no tag is 0.
   static constexpr std::uint32_t clean_every = 1U << 29U;
   CW_FN static std::uint32_t tag_of(std::uint32_t epoch) noexcept { return epoch | 0x80000000U; }
-  CW_FN static int parity(std::uint32_t epoch) noexcept { return static_cast<int>(epoch & 1U); }
+  CW_FN static int parity(std::uint32_t count) noexcept { return static_cast<int>(count & 1U); }
   CW_FN static std::size_t offset_of(const parts& p) noexcept {
     return static_cast<std::size_t>(p.channel) *
            coll::channel_bytes(p.size, p.shelf_bytes, p.packets);
@@ -168,8 +176,16 @@ class coll_call {
     return *reinterpret_cast<std::uint64_t*>(at(pe) +
                                              coll::layout::hello(p_.size, parity(epoch_), sender));
   }
-  [[nodiscard]] CW_FN std::byte* shelf_of(int pe, std::uint32_t epoch) const noexcept {
-    return at(pe) + coll::layout::shelf(p_.size, p_.packets, p_.shelf_bytes, parity(epoch));
+  [[nodiscard]] CW_FN std::byte* shelf_of(int pe, std::uint32_t turn) const noexcept {
+    return at(pe) + coll::layout::shelf(p_.size, p_.packets, p_.shelf_bytes, parity(turn));
+  }
+
+  CW_FN bool begin() noexcept {
+    if (outcome_ != status::ok) return false;
+    ++epoch_;
+    clean_ = (epoch_ & (clean_every - 1)) < 2;
+    if (clean_) clean_other_inbox();
+    return true;
   }
 
   CW_FN void hello(bool ordered) noexcept {
@@ -238,6 +254,7 @@ class coll_call {
   std::uint32_t what_;
   std::size_t channel_;
   std::uint32_t epoch_ = 0;
+  std::uint32_t turn_ = 0;
   bool clean_ = false;
   status outcome_ = status::ok;
 };

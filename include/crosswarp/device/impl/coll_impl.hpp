@@ -77,7 +77,7 @@ struct folding {
   CW_FN void fold_tile(std::size_t at) const noexcept {
     constexpr int tile = tile_size<T>();
     constexpr int batch = tiles_in_flight();
-    accumulator_t<T> sum[tile];
+    accumulator_t<T> sum[tile] = {};
     T held[batch][tile];
     for (int pe = 0; pe < ranks; pe += batch) {
       for (int k = 0; k < batch; ++k) {
@@ -93,7 +93,7 @@ struct folding {
 
   template <class T>
   CW_FN void fold_one(std::size_t at) const noexcept {
-    accumulator_t<T> sum;
+    accumulator_t<T> sum = {};
     for (int pe = 0; pe < ranks; ++pe) include(&sum, source(pe) + at, 1, pe == 0);
     const T value = narrow<T>(op.finish(sum, ranks));
     sink(at, &value, 1);
@@ -175,7 +175,6 @@ class pushing {
     const auto first = static_cast<std::size_t>(g.rank());
     const auto step = static_cast<std::size_t>(g.size());
     const std::size_t packets = (count + per - 1) / per;
-    call_.greet();
     for (std::size_t i = first; i < packets; i += step) send(i, take_eight(in, i * per, count));
     status s = call_.heard_by_thread();
     for (std::size_t i = first; i < packets && s == status::ok; i += step) {
@@ -361,7 +360,7 @@ CW_FN inline status coll::all_reduce(const G& g, T* out, const T* in, std::size_
   coll_call<G> call(p_, g, what.value());
   switch (how) {
     case coll_algorithm::push:
-      if (call.step()) (void)impl::pushing<G, T, Op>(call, op).run(out, in, count);
+      if (call.step_of_packets()) (void)impl::pushing<G, T, Op>(call, op).run(out, in, count);
       break;
     case coll_algorithm::two_shot:
       impl::two_shot(call, out, in, count, op);
