@@ -58,8 +58,14 @@ struct setup {
   std::string engine;      ///< of the proxy; empty: no proxy
   memory_kind heap_kind = memory_kind::device;
   shmem_scope scope = shmem_scope::block;
+  int coll_ranks = 4;  ///< of bench coll, and the next two
+  std::size_t bytes_from = 8;
+  std::size_t bytes_to = 64U << 20U;
   std::string op;  ///< of bench shmem: put, get, p, g, amo, signal, barrier; empty: all
 };
+
+/// From the smallest to the largest, each 8 times the one before.
+std::vector<std::size_t> sizes_of(const setup& s);
 
 /// A benchmark that runs on all ranks of a world; rank 0 returns the rows.
 using rank_benchmark = std::function<std::vector<row>(world&, const setup&)>;
@@ -73,6 +79,7 @@ std::vector<row> bench_exec(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_memory(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_proxy(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_shmem(const setup& s, const rank_runner& run_ranks);
+std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks);
 /// What benchmarks/shmem_ops.c prints, by operation, built with Open MPI's OpenSHMEM; empty when
 /// that was not there. And built with ours.
 std::map<std::string, double> ops_of_oshmem();

@@ -253,6 +253,7 @@ rank_benchmark find_rank_benchmark(const std::string& name) {
   if (name == "put") return put_benchmark;
   if (auto found = find_proxy_benchmark(name)) return found;
   if (auto found = find_shmem_benchmark(name)) return found;
+  if (auto found = find_coll_benchmark(name)) return found;
   throw error(errc::invalid_argument, "bench", "no rank benchmark '" + name + "'");
 }
 

@@ -15,5 +15,6 @@ double copy_rate(world& w, std::size_t bytes, int repeat, const std::function<vo
 /// Null when there is none of that name.
 rank_benchmark find_proxy_benchmark(const std::string& name);
 rank_benchmark find_shmem_benchmark(const std::string& name);
+rank_benchmark find_coll_benchmark(const std::string& name);
 
 }  // namespace crosswarp::bench

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "commands.hpp"
+#include "crosswarp/options.hpp"
 #include "proxy/load.hpp"
 #include "run_benchmarks.hpp"
 
@@ -102,6 +103,8 @@ std::vector<row> on_processes(const std::string& name, const setup& s) {
   if (s.quick) arguments.emplace_back("--quick");
   arguments.insert(arguments.end(), {"--scope", std::to_string(static_cast<int>(s.scope))});
   if (!s.op.empty()) arguments.insert(arguments.end(), {"--op", s.op});
+  arguments.insert(arguments.end(),
+                   {"--from", std::to_string(s.bytes_from), "--to", std::to_string(s.bytes_to)});
   if (!s.engine.empty()) arguments.insert(arguments.end(), {"--engine", s.engine});
   const bool gpu = s.device.kind() == device_kind::cuda;
   if (s.engine == "mpi") {
@@ -158,6 +161,8 @@ int bench_rank(const rank_options& o) {
   s.quick = o.quick;
   s.scope = static_cast<bench::shmem_scope>(o.scope);
   s.op = o.op;
+  s.bytes_from = o.bytes_from;
+  s.bytes_to = o.bytes_to;
   const auto rows = bench::find_rank_benchmark(name)(w, s);
   if (w.rank() == 0) std::ofstream(o.answers) << nlohmann::json(rows);
   return 0;
@@ -183,9 +188,11 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
       add(bench::bench_proxy(s, run_ranks));
     } else if (name == "shmem") {
       add(bench::bench_shmem(s, run_ranks));
+    } else if (name == "coll") {
+      add(bench::bench_coll(s, run_ranks));
     } else {
       throw error(errc::invalid_argument, "bench",
-                  "'" + name + "' is none of exec, memory, proxy, shmem");
+                  "'" + name + "' is none of exec, memory, proxy, shmem, coll");
     }
   }
   return rows;
@@ -216,6 +223,15 @@ int bench(const bench_options& o) {
                                 : bench::shmem_scope::block;
   s.op = o.op;
   s.engine = o.path == "mapped" ? "" : o.path;
+  s.coll_ranks = o.ranks;
+  const std::size_t colon = o.bytes.find(':');
+  s.bytes_from = options::parse_bytes(o.bytes.substr(0, colon), "--bytes");
+  s.bytes_to = colon == std::string::npos
+                   ? s.bytes_from
+                   : options::parse_bytes(o.bytes.substr(colon + 1), "--bytes");
+  if (s.bytes_from == 0 || s.bytes_from % 4 != 0 || s.bytes_to < s.bytes_from) {
+    throw error(errc::invalid_argument, "--bytes", "'" + o.bytes + "' is no range of whole floats");
+  }
   std::ofstream picture;
   if (!o.plot.empty()) picture = create_file(o.plot, "--plot");
   const auto rows = run_benchmarks(o.names, s);

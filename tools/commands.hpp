@@ -54,6 +54,8 @@ struct bench_options {
   std::string scope = "block";  ///< of bench shmem, and the next two
   std::string op;               ///< empty: all
   std::string path = "mapped";  ///< or an engine of the proxy
+  std::string bytes = "8:64M";  ///< of bench coll, and the next: from, to
+  int ranks = 4;
 };
 int bench(const bench_options& o);
 
@@ -71,6 +73,8 @@ struct rank_options {
   bool quick = false;
   int scope = 0;
   std::string op;
+  std::size_t bytes_from = 8;
+  std::size_t bytes_to = 0;
 };
 /// One rank of a benchmark; started by bench().
 int bench_rank(const rank_options& o);

@@ -82,7 +82,7 @@ void add_trace(CLI::App& app, tool::trace_options& o) {
 }
 
 void add_bench(CLI::App& app, tool::bench_options& o) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure: exec, memory, proxy, shmem");
+  CLI::App* bench = app.add_subcommand("bench", "Measure: exec, memory, proxy, shmem, coll");
   bench->add_option("names", o.names, "Which benchmarks")->required();
   bench->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
   bench->add_flag("--processes", o.processes, "Ranks are processes (the default on the CPU)");
@@ -96,6 +96,8 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
       ->check(CLI::IsMember({"put", "get", "p", "g", "amo", "signal", "barrier"}));
   bench->add_option("--path", o.path, "shmem: by loads and stores, or by this engine of the proxy")
       ->check(CLI::IsMember({"mapped", "local", "ucx", "mpi"}));
+  bench->add_option("--bytes", o.bytes, "coll: from and to, as 1K:64M; 8 times as many each time");
+  bench->add_option("--ranks", o.ranks, "coll: how many")->check(CLI::Range(1, 64));
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");
 }
@@ -116,6 +118,8 @@ void add_bench_rank(CLI::App& app, tool::rank_options& o) {
   rank->add_option("--engine", o.engine);
   rank->add_option("--scope", o.scope);
   rank->add_option("--op", o.op);
+  rank->add_option("--from", o.bytes_from);
+  rank->add_option("--to", o.bytes_to);
 }
 
 /// `run OPTIONS [--] PROGRAM ARGUMENTS`: what comes from the program on is the program's, whatever

@@ -30,7 +30,7 @@ struct shape_rules {
 shape_rules rules_for(device_ref d, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   if (d.kind() == device_kind::cpu) {
-    return {1, 1, ~std::size_t{0}, 256U << 10U, 32, 256, 4U << 10U};
+    return {1, 1, ~std::size_t{0}, 256U << 10U, 32, 8, 4U << 10U};
   }
   return {std::max(1, 128 / ranks),
           512,

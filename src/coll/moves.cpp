@@ -5,6 +5,7 @@ namespace crosswarp::coll_impl {
 namespace {
 
 struct move_kernel {
+  static constexpr int max_threads = 512;
   CW_FN void operator()(const device::kernel_context& k, const call& c, move_kind kind) const {
     const auto mine = device::impl::part::of<std::byte>(c.count, k.block_count(), k.block_index());
     std::byte* const out = c.out + mine.begin;

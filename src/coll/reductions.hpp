@@ -14,6 +14,7 @@ CW_FN inline device::symmetric<T> elements(const device::symmetric<std::byte>& a
 
 template <class T, class Op>
 struct all_reduce_kernel {
+  static constexpr int max_threads = 512;
   CW_FN void operator()(const device::kernel_context& k, const call& c, Op op) const {
     const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
     const device::coll with = c.with.channel(k.block_index());
@@ -30,6 +31,7 @@ struct all_reduce_kernel {
 
 template <class T>
 struct reduce_kernel {
+  static constexpr int max_threads = 512;
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         device::coll_ops::any op) const {
     const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
@@ -42,6 +44,7 @@ struct reduce_kernel {
 
 template <class T>
 struct reduce_scatter_kernel {
+  static constexpr int max_threads = 512;
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         device::coll_ops::any op) const {
     const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());

@@ -1,0 +1,53 @@
+// crosswarp bench coll: all_reduce against another library's.
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "bench.hpp"
+
+namespace crosswarp::bench {
+namespace {
+
+/// What benchmarks/peer_mpi_coll.c prints: microseconds by bytes. Empty when there is no MPI.
+std::map<std::size_t, double> times_of_mpi(const setup& s) {
+  std::map<std::size_t, double> all;
+  const std::string program = CROSSWARP_MPI_COLL_PEER;
+  if (program.empty()) return all;
+  std::string command =
+      "mpirun --allow-run-as-root --oversubscribe -n " + std::to_string(s.ranks) + " " + program;
+  for (const std::size_t size : sizes_of(s)) command += " " + std::to_string(size);
+  command += " 2>/dev/null";
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::size_t bytes = 0;
+  double us = 0;
+  while (pipe && std::fscanf(pipe.get(), "%zu %lf", &bytes, &us) == 2) all[bytes] = us;
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::size_t> sizes_of(const setup& s) {
+  std::vector<std::size_t> all;
+  for (std::size_t bytes = s.bytes_from; bytes < s.bytes_to; bytes *= 8) all.push_back(bytes);
+  all.push_back(s.bytes_to);
+  return all;
+}
+
+std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks) {
+  const bool gpu = s.device.kind() == device_kind::cuda;
+  setup these = s;
+  these.ranks = s.coll_ranks;
+  if (these.quick) these.bytes_to = std::min<std::size_t>(these.bytes_to, 1U << 20U);
+  std::vector<row> rows = run_ranks("coll-all_reduce", these);
+  if (gpu || s.quick) return rows;
+  const auto theirs = times_of_mpi(these);
+  for (row& r : rows) {
+    const auto found = theirs.find(r.bytes.value_or(0));
+    if (found == theirs.end()) continue;
+    r.peer = "mpi";
+    r.peer_median = found->second;
+  }
+  return rows;
+}
+
+}  // namespace crosswarp::bench

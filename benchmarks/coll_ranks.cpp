@@ -1,0 +1,110 @@
+// Benchmarks of collectives: what kernels see, and what a host that queues them sees.
+#include <chrono>
+
+#include "crosswarp/coll.hpp"
+#include "crosswarp/world_launch.hpp"
+#include "rank_benchmarks.hpp"
+
+namespace crosswarp::bench {
+namespace {
+
+namespace dev = crosswarp::device;
+
+/// One all_reduce after the other, each block on its part. Nanoseconds of each to `out`.
+struct all_reduces {
+  static constexpr int max_threads = 512;
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all,
+                        const dev::symmetric<float>& data, std::size_t count, bool direct,
+                        int rounds, double* out, status* outcome) const {
+    const dev::coll with = all.channel(k.block_index());
+    const auto mine = dev::impl::part::of<float>(count, k.block_count(), k.block_index());
+    const auto part = data.part<float>(mine.begin * sizeof(float));
+    const auto g = k.block();
+    const std::uint64_t begin = dev::now_ns();
+    status s = status::ok;
+    for (int i = 0; i < rounds && s == status::ok; ++i) {
+      s = direct ? with.all_reduce(g, part, part, mine.size)
+                 : with.all_reduce(g, part.local(), part.local(), mine.size);
+    }
+    if (k.block_index() != 0 || k.thread_index() != 0) return;
+    *out = static_cast<double>(dev::now_ns() - begin) / rounds;
+    *outcome = s;
+  }
+};
+
+int rounds_for(std::size_t bytes) {
+  if (bytes <= 4096) return 500;
+  return bytes <= 1U << 20U ? 50 : 3;
+}
+
+row coll_row(const world& w, const char* what, std::size_t bytes) {
+  row r = base_row(w, what);
+  r.bench = "coll";
+  r.bytes = bytes;
+  r.unit = "us";
+  return r;
+}
+
+row in_kernel(world& w, const setup& s, const coll& all, const symmetric_buffer<float>& data,
+              std::size_t bytes) {
+  const int rounds = rounds_for(bytes);
+  const int most = std::min(all.device().channels(), on_gpu(w) ? 128 / w.size() : 1);
+  const launch_shape shape{
+      .blocks = std::clamp(static_cast<int>(bytes / (8U << 10U)), 1, std::max(1, most)),
+      .threads = on_gpu(w) ? 512 : 1};
+  buffer<double> took(w.options().device, 1);
+  buffer<status> outcome(w.options().device, 1);
+  samples all_samples;
+  for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
+    w.barrier();
+    launch(w, shape, all_reduces{}, all.device(), data.device(), bytes / sizeof(float),
+           bytes > 16U << 10U, rounds, took.data(), outcome.data());
+    w.stream().sync();
+    if (outcome.read().front() != status::ok) {
+      throw error(errc::system, "bench coll", to_string(outcome.read().front()));
+    }
+    all_samples.add(took.read().front() * 1e-3);
+  }
+  row r = coll_row(w, "all_reduce of floats in a kernel", bytes);
+  all_samples.fill(r);
+  return r;
+}
+
+row on_stream(world& w, const setup& s, coll& all, const symmetric_buffer<float>& data,
+              std::size_t bytes) {
+  const int rounds = rounds_for(bytes);
+  samples took;
+  for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
+    w.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int k = 0; k < rounds; ++k) {
+      all.all_reduce(data.data(), static_cast<const float*>(data.data()), bytes / sizeof(float));
+    }
+    all.check();
+    const std::chrono::duration<double, std::micro> t = std::chrono::steady_clock::now() - begin;
+    took.add(t.count() / rounds);
+  }
+  row r = coll_row(w, "all_reduce of floats on a stream", bytes);
+  took.fill(r);
+  return r;
+}
+
+std::vector<row> all_reduce_rows(world& w, const setup& s) {
+  std::vector<row> rows;
+  coll all(w);
+  const symmetric_buffer<float> data(w, s.bytes_to / sizeof(float));
+  for (const std::size_t bytes : sizes_of(s)) {
+    rows.push_back(in_kernel(w, s, all, data, bytes));
+    rows.push_back(on_stream(w, s, all, data, bytes));
+  }
+  return rows;
+}
+
+}  // namespace
+
+rank_benchmark find_coll_benchmark(const std::string& name) {
+  if (name == "coll-all_reduce") return all_reduce_rows;
+  return nullptr;
+}
+
+}  // namespace crosswarp::bench
