@@ -1,0 +1,118 @@
+// Collectives under chosen interleavings: all of the small cases, many of the larger.
+#include "crosswarp/coll.hpp"
+
+#include <gtest/gtest.h>
+
+#include "crosswarp/schedule.hpp"
+#include "crosswarp/world_launch.hpp"
+
+namespace cw = crosswarp;
+namespace dev = crosswarp::device;
+using cw::coll_algorithm;
+using cw::status;
+
+namespace {
+
+struct outcome {
+  status s;
+  int wrong;
+};
+
+/// Calls of these algorithms in turn, in place, on an input that is overwritten at once after each.
+struct calls {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with,
+                        const dev::symmetric<std::int32_t>& data, const coll_algorithm* plan,
+                        int rounds, std::size_t count, outcome* out) const {
+    const auto g = k.block();
+    const int n = with.size();
+    for (int round = 0; round < rounds; ++round) {
+      for (auto i = static_cast<std::size_t>(g.rank()); i < count;
+           i += static_cast<std::size_t>(g.size())) {
+        data.local()[i] = 100 * round + with.rank();
+      }
+      g.sync();
+      const status s = plan[round] == coll_algorithm::automatic  // stands for symmetric memory
+                           ? with.all_reduce(g, data, data, count)
+                           : with.all_reduce(g, data.local(), data.local(), count,
+                                             dev::coll_ops::sum{}, plan[round]);
+      if (g.rank() == 0) {
+        out->s = s;
+        for (std::size_t i = 0; i < count; ++i) {
+          if (data.local()[i] != n * 100 * round + n * (n - 1) / 2) ++out->wrong;
+        }
+      }
+      g.sync();
+      if (s != status::ok) return;
+    }
+  }
+};
+
+void explore(cw::schedule s, int ranks, int threads, const std::vector<coll_algorithm>& plan,
+             std::uint32_t first_epoch = 0) {
+  constexpr std::size_t count = 3;
+  cw::explore(s, [&](cw::device_ref device) {
+    cw::world_options o;
+    o.device = device;
+    o.heap_bytes = 2U << 20U;
+    o.self_test = false;
+    cw::run_local(ranks, o, [&](cw::world& w) {
+      const cw::coll all(w, {.channels = 1, .shelf_bytes = 4096, .first_epoch = first_epoch});
+      const cw::symmetric_buffer<std::int32_t> data(w, count);
+      const cw::buffer<coll_algorithm> algorithms(device, plan);
+      const cw::buffer<outcome> out(device, 1);
+      cw::launch(w, {.threads = threads}, calls{}, all.device(), data.device(),
+                 static_cast<const coll_algorithm*>(algorithms.data()),
+                 static_cast<int>(plan.size()), count, out.data());
+      const outcome got = out.read()[0];
+      ASSERT_EQ(got.s, status::ok) << to_string(got.s) << ", " << s.describe();
+      ASSERT_EQ(got.wrong, 0) << s.describe();
+    });
+    if (testing::Test::HasFatalFailure()) FAIL() << s.describe();
+  });
+  EXPECT_GT(s.executions(), 1U);
+}
+
+cw::schedule few() {
+  return cw::schedule::exhaustive(1, 2000);
+}
+cw::schedule walks() {
+  return cw::schedule::random(20261115, 100);
+}
+
+class CollModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cw::schedule::available()) GTEST_SKIP() << "needs a checked build with Boost.Context";
+  }
+};
+
+constexpr auto push = coll_algorithm::push;
+constexpr auto pull = coll_algorithm::pull;
+constexpr auto two_shot = coll_algorithm::two_shot;
+constexpr auto symmetric = coll_algorithm::automatic;
+
+TEST_F(CollModel, EachAlgorithmByTwoRanks) {
+  explore(few(), 2, 1, {push, push, push});
+  explore(few(), 2, 1, {pull, pull, pull});
+  explore(few(), 2, 1, {two_shot, two_shot});
+  explore(few(), 2, 1, {symmetric, symmetric});
+}
+
+TEST_F(CollModel, AlgorithmsInTurnByTwoRanks) {
+  explore(few(), 2, 1, {pull, push, pull, push});
+  explore(few(), 2, 1, {two_shot, push, push, pull});
+  explore(few(), 2, 1, {symmetric, pull, symmetric});
+}
+
+TEST_F(CollModel, ThreeRanks) {
+  explore(few(), 3, 1, {push, push});
+  explore(few(), 3, 1, {pull, push, pull});
+  explore(walks(), 3, 2, {push, pull, two_shot, push, symmetric, pull, push, push});
+}
+
+TEST_F(CollModel, WhereOldPacketsAreClearedAway) {
+  explore(few(), 2, 1, {push, push, push, push}, 0x1ffffffdU);
+  explore(walks(), 3, 2, {push, push, pull, push, push}, 0xfffffffdU);
+}
+
+}  // namespace
