@@ -281,9 +281,8 @@ namespace {
   return std::ifstream("/proc/sys/vm/max_map_count") >> n && n > 4000 ? n : 65530;
 }
 
-}  // namespace
-
-void check_fits(const launch_shape& shape) {
+/// Threads that can exist at once.
+std::size_t most_threads() {
 #if CROSSWARP_HAVE_FIBERS && !CW_TSAN
   // A fiber that does little touches two pages of its stack and some of its block.
   constexpr std::size_t bytes_each = 16 * 1024;
@@ -294,7 +293,13 @@ void check_fits(const launch_shape& shape) {
 #endif
   const std::size_t memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
                              static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t limit = std::min(at_most, memory / bytes_each);
+  return std::min(at_most, memory / bytes_each);
+}
+
+}  // namespace
+
+void check_fits(const launch_shape& shape) {
+  static const std::size_t limit = most_threads();
   const std::size_t threads =
       static_cast<std::size_t>(shape.blocks) * static_cast<std::size_t>(shape.threads);
   if (threads <= limit) return;
