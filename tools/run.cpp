@@ -280,7 +280,12 @@ class launcher {
         unfailed && !running
             ? fmt::format("rank {} exited with code 0 while others still needed it; then ", culprit)
             : "";
-    fmt::print(stderr, "crosswarp: {}rank {} {}\n", cause, f.rank, describe_end(f.status));
+    const auto chosen = server_.chosen_code();
+    if (chosen && f.rank == culprit) {
+      fmt::print(stderr, "crosswarp: PE {} called shmem_global_exit({})\n", culprit, *chosen);
+    } else {
+      fmt::print(stderr, "crosswarp: {}rank {} {}\n", cause, f.rank, describe_end(f.status));
+    }
   }
 
   // ---- ending
