@@ -421,6 +421,7 @@ std::vector<operation_stats> state::stats() const {
     s.name = std::string(proxy_impl::name_of(static_cast<device::proxy_call>(i))) + ", mapped";
     s.count = seen.by_call[i].calls;
     s.bytes = seen.by_call[i].bytes;
+    s.mapped = true;
     all.push_back(std::move(s));
   }
   return all;
