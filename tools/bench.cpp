@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -206,7 +207,24 @@ std::ofstream create_file(const std::string& path, const std::string& option) {
   return file;
 }
 
+namespace {
+
+/// An option that changed nothing would be taken for one that did.
+void check_options(const bench_options& o) {
+  if (std::find(o.names.begin(), o.names.end(), "shmem") != o.names.end()) return;
+  for (const auto& [option, value] :
+       {std::pair("--scope", o.scope), {"--op", o.op}, {"--path", o.path}}) {
+    if (value.empty()) continue;
+    throw error(errc::invalid_argument, option,
+                "only bench shmem has it; all have --device, --processes, --threads, --quick, "
+                "--json, --plot");
+  }
+}
+
+}  // namespace
+
 int bench(const bench_options& o) {
+  check_options(o);
   setup s;
   s.device = device_ref::parse(o.device);
   s.processes = o.processes || (!o.threads && s.device.kind() == device_kind::cpu);
