@@ -32,6 +32,16 @@ double copy_rate(world& w, std::size_t bytes, int repeat, const std::function<vo
   return static_cast<double>(bytes) * repeat / took.count() / 1e9;
 }
 
+void check_outcome(status s) {
+  if (s != status::ok) throw error(errc::device_fault, "bench", to_string(s));
+}
+
+double ns_of(const buffer<measured>& by_blocks) {
+  const auto all = by_blocks.read();
+  for (const measured& m : all) check_outcome(m.outcome);
+  return all.front().ns;
+}
+
 namespace {
 
 namespace dev = crosswarp::device;

@@ -12,6 +12,16 @@ bool on_gpu(const world& w);
 /// Gigabytes per second of `repeat` runs of `f`, which queues on the world's stream.
 double copy_rate(world& w, std::size_t bytes, int repeat, const std::function<void()>& f);
 
+/// What a kernel measured, or why it could not.
+struct measured {
+  double ns = 0;
+  status outcome = status::ok;
+};
+/// Throws error unless all is well: what was measured would be nothing.
+void check_outcome(status s);
+/// Of the first block; those of all must be well.
+double ns_of(const buffer<measured>& by_blocks);
+
 /// Null when there is none of that name.
 rank_benchmark find_proxy_benchmark(const std::string& name);
 rank_benchmark find_shmem_benchmark(const std::string& name);

@@ -25,39 +25,47 @@ CW_FN void as_scope(const context& k, shmem_scope scope, const F& f) {
   }
 }
 
-/// PEs 0 and 1 send the same bytes to and fro. Nanoseconds of a round to `out`.
+/// Runs `f(group)` like that; nanoseconds of a round to `out`, or the status that ended it.
+template <class F>
+CW_FN void measure(const context& k, shmem_scope scope, int rounds, measured* out, const F& f) {
+  as_scope(k, scope, [&](const auto& g) {
+    const std::uint64_t begin = dev::now_ns();
+    const status s = f(g);
+    if (g.rank() == 0) *out = {static_cast<double>(dev::now_ns() - begin) / rounds, s};
+  });
+}
+
+/// PEs 0 and 1 send the same bytes to and fro.
 struct ping_pong {
   static constexpr int max_threads = 512;
   CW_FN void operator()(const context& k, dev::shmem world, shmem_scope scope, std::byte* box,
                         const std::byte* own, std::size_t bytes, std::uint64_t* flag,
-                        std::uint64_t first, int rounds, double* out) const {
+                        std::uint64_t first, int rounds, measured* out) const {
     const dev::shmem sh = world.on_block(k);
     const int me = sh.my_pe();
     if (me > 1) return;
-    as_scope(k, scope, [&](const auto& g) {
-      const std::uint64_t begin = dev::now_ns();
-      for (int i = 1; i <= rounds; ++i) {
+    measure(k, scope, rounds, out, [&](const auto& g) {
+      status s = status::ok;
+      for (int i = 1; i <= rounds && s == status::ok; ++i) {
         const std::uint64_t n = first + static_cast<std::uint64_t>(i);
-        if (me == 1 && sh.signal_wait_until(g, flag, compare::ge, n) != status::ok) return;
-        if (sh.put_signal(g, box, own, bytes, flag, n, dev::signal_op::set, 1 - me) != status::ok) {
-          return;
-        }
-        if (me == 0 && sh.signal_wait_until(g, flag, compare::ge, n) != status::ok) return;
+        if (me == 1) s = sh.signal_wait_until(g, flag, compare::ge, n);
+        if (s != status::ok) return s;
+        s = sh.put_signal(g, box, own, bytes, flag, n, dev::signal_op::set, 1 - me);
+        if (s != status::ok) return s;
+        if (me == 0) s = sh.signal_wait_until(g, flag, compare::ge, n);
       }
-      if (g.rank() == 0) *out = static_cast<double>(dev::now_ns() - begin) / rounds;
+      return s;
     });
   }
 };
 
 struct barriers {
   CW_FN void operator()(const context& k, dev::shmem sh, shmem_scope scope, int rounds,
-                        double* out) const {
-    as_scope(k, scope, [&](const auto& g) {
-      const std::uint64_t begin = dev::now_ns();
-      for (int i = 0; i < rounds; ++i) {
-        if (sh.barrier(g) != status::ok) return;
-      }
-      if (g.rank() == 0) *out = static_cast<double>(dev::now_ns() - begin) / rounds;
+                        measured* out) const {
+    measure(k, scope, rounds, out, [&](const auto& g) {
+      status s = status::ok;
+      for (int i = 0; i < rounds && s == status::ok; ++i) s = sh.barrier(g);
+      return s;
     });
   }
 };
@@ -66,10 +74,9 @@ struct barriers {
 enum class single { put, put_quiet, get, p, g, fetch_add, add };
 struct singles {
   CW_FN void operator()(const context& k, dev::shmem world, shmem_scope scope, single what,
-                        std::uint64_t* box, std::uint64_t* own, int rounds, double* out) const {
+                        std::uint64_t* box, std::uint64_t* own, int rounds, measured* out) const {
     const dev::shmem sh = world.on_block(k);
-    as_scope(k, scope, [&](const auto& g) {
-      const std::uint64_t begin = dev::now_ns();
+    measure(k, scope, rounds, out, [&](const auto& g) {
       std::uint64_t seen = 0;
       for (int i = 0; i < rounds; ++i) {
         status s = status::ok;
@@ -97,27 +104,29 @@ struct singles {
             s = sh.atomic(g, amo::add, box, std::uint64_t{1}, 1);
             break;
         }
-        if (s != status::ok) return;
+        if (s != status::ok) return s;
       }
-      if (sh.quiet(g) != status::ok) return;
-      if (g.rank() == 0) *out = static_cast<double>(dev::now_ns() - begin) / rounds;
+      return sh.quiet(g);
     });
   }
 };
 
-/// All blocks put pieces of one large buffer, dealt out in turn.
+/// All blocks put pieces of one large buffer, dealt out in turn; `failures`: one for each.
 struct stream_out {
   static constexpr int max_threads = 1024;
   CW_FN void operator()(const context& k, dev::shmem world, std::byte* box, const std::byte* own,
-                        std::size_t bytes) const {
+                        std::size_t bytes, status* failures) const {
     constexpr std::size_t piece = 128 * 1024;
     const dev::shmem sh = world.on_block(k);
     const auto step = piece * static_cast<std::size_t>(k.block_count());
-    for (auto at = piece * static_cast<std::size_t>(k.block_index()); at < bytes; at += step) {
+    status s = status::ok;
+    for (auto at = piece * static_cast<std::size_t>(k.block_index()); at < bytes && s == status::ok;
+         at += step) {
       const std::size_t n = bytes - at < piece ? bytes - at : piece;
-      if (sh.put_nbi(k.block(), box + at, own + at, n, 1) != status::ok) return;
+      s = sh.put_nbi(k.block(), box + at, own + at, n, 1);
     }
-    (void)sh.quiet(k.block());
+    if (s == status::ok) s = sh.quiet(k.block());
+    if (s != status::ok && k.thread_index() == 0) failures[k.block_index()] = s;
   }
 };
 
@@ -147,10 +156,10 @@ int threads_for(const world& w, const setup& s, std::size_t bytes) {
 template <class Kernel, class... Args>
 void sample(world& w, samples& into, double scale, int threads, Kernel k, const dev::shmem& sh,
             const setup& s, Args... args) {
-  buffer<double> out(w.options().device, 1);
+  buffer<measured> out(w.options().device, 1);
   launch(w, {.threads = threads}, k, sh, s.scope, args..., out.data());
   w.stream().sync();
-  into.add(out.read()[0] * scale);
+  into.add(ns_of(out) * scale);
 }
 
 /// Each world has so much symmetric memory for its boxes.
@@ -226,11 +235,11 @@ std::vector<row> single_rows(world& w, const setup& s) {
     const int rounds = on_gpu(w) || !w.is_mapped(neighbour(w)) ? 2000 : 200'000;
     for (int i = 0; i < (s.quick ? 5 : 21); ++i) {
       if (w.rank() == 0) {
-        buffer<double> out(w.options().device, 1);
+        buffer<measured> out(w.options().device, 1);
         launch(w.stream(), {.threads = threads_for(w, s, 0)}, singles{}, sh.device(), s.scope,
                one.what, box, own.data(), rounds, out.data());
         w.stream().sync();
-        took.add(out.read()[0] * 1e-3);
+        took.add(ns_of(out) * 1e-3);
       }
       w.barrier();
     }
@@ -255,13 +264,15 @@ std::vector<row> bandwidth_rows(world& w, const setup& s) {
     const launch_shape shape =
         on_gpu(w) ? launch_shape{.blocks = 264, .threads = 512} : launch_shape{};
     const buffer<std::byte> other(w.options().device, bytes);
+    buffer<status> failures(w.options().device, static_cast<std::size_t>(shape.blocks));
     samples ours;
     samples plain;
     for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
       ours.add(copy_rate(w, bytes, 10, [&] {
         launch(w.stream(), shape, stream_out{}, sh.device(), box,
-               static_cast<const std::byte*>(own.data()), bytes);
+               static_cast<const std::byte*>(own.data()), bytes, failures.data());
       }));
+      for (const status f : failures.read()) check_outcome(f);
       plain.add(copy_rate(w, bytes, 10, [&] { w.stream().copy(other.data(), own.data(), bytes); }));
     }
     ours.fill(r);

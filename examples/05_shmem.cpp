@@ -182,18 +182,26 @@ constexpr struct {
     {"reduction", run_mode<reduction>},
 };
 
+/// Before a world is made, so that it is said in one line.
+void check_mode(std::string_view chosen) {
+  std::string names = "all";
+  for (const auto& mode : modes) {
+    if (chosen == "all" || chosen == mode.name) return;
+    names += std::string(", ") + mode.name;
+  }
+  throw cw::error(cw::errc::invalid_argument, "mode",
+                  "'" + std::string(chosen) + "' is none of " + names);
+}
+
 int main(int argc, char** argv) {
   const std::string_view chosen = argc > 1 ? argv[1] : "all";
   try {
+    check_mode(chosen);
     cw::run(4, [&](cw::world& w) {
       cw::shmem sh(w);
-      bool known = false;
       for (const auto& mode : modes) {
-        if (chosen != "all" && chosen != mode.name) continue;
-        known = true;
-        mode.run(sh, mode.name);
+        if (chosen == "all" || chosen == mode.name) mode.run(sh, mode.name);
       }
-      if (!known) throw cw::error(cw::errc::invalid_argument, std::string(chosen), "no such mode");
     });
     return 0;
   } catch (const std::exception& e) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -213,7 +214,42 @@ std::ofstream create_file(const std::string& path, const std::string& option) {
   return file;
 }
 
+namespace {
+
+/// An option that changed nothing would be taken for one that did.
+void check_options(const bench_options& o) {
+  struct special {
+    const char* option;
+    bool given;
+    const char* of;
+  };
+  for (const auto& [option, given, of] :
+       {special{"--scope", !o.scope.empty(), "shmem"}, special{"--op", !o.op.empty(), "shmem"},
+        special{"--path", !o.path.empty(), "shmem"}, special{"--bytes", !o.bytes.empty(), "coll"},
+        special{"--ranks", o.ranks != 0, "coll"}}) {
+    if (!given || std::find(o.names.begin(), o.names.end(), of) != o.names.end()) continue;
+    throw error(errc::invalid_argument, option,
+                std::string("only bench ") + of +
+                    " has it; all have --device, --processes, --threads, --quick, --json, --plot");
+  }
+}
+
+/// As 1K:64M.
+void parse_range(const std::string& text, setup& s) {
+  const std::size_t colon = text.find(':');
+  s.bytes_from = options::parse_bytes(text.substr(0, colon), "--bytes");
+  s.bytes_to = colon == std::string::npos ? s.bytes_from
+                                          : options::parse_bytes(text.substr(colon + 1), "--bytes");
+  if (s.bytes_from == 0 || s.bytes_from % 4 != 0 || s.bytes_to % 4 != 0 ||
+      s.bytes_to < s.bytes_from) {
+    throw error(errc::invalid_argument, "--bytes", "'" + text + "' is no range of whole floats");
+  }
+}
+
+}  // namespace
+
 int bench(const bench_options& o) {
+  check_options(o);
   setup s;
   s.device = device_ref::parse(o.device);
   s.processes = o.processes || (!o.threads && s.device.kind() == device_kind::cpu);
@@ -223,15 +259,8 @@ int bench(const bench_options& o) {
                                 : bench::shmem_scope::block;
   s.op = o.op;
   s.engine = o.path == "mapped" ? "" : o.path;
-  s.coll_ranks = o.ranks;
-  const std::size_t colon = o.bytes.find(':');
-  s.bytes_from = options::parse_bytes(o.bytes.substr(0, colon), "--bytes");
-  s.bytes_to = colon == std::string::npos
-                   ? s.bytes_from
-                   : options::parse_bytes(o.bytes.substr(colon + 1), "--bytes");
-  if (s.bytes_from == 0 || s.bytes_from % 4 != 0 || s.bytes_to < s.bytes_from) {
-    throw error(errc::invalid_argument, "--bytes", "'" + o.bytes + "' is no range of whole floats");
-  }
+  if (o.ranks != 0) s.coll_ranks = o.ranks;
+  if (!o.bytes.empty()) parse_range(o.bytes, s);
   std::ofstream picture;
   if (!o.plot.empty()) picture = create_file(o.plot, "--plot");
   const auto rows = run_benchmarks(o.names, s);

@@ -44,18 +44,20 @@ struct trace_options {
 int trace(const trace_options& o);
 
 struct bench_options {
-  std::vector<std::string> names;  ///< exec, memory, proxy
+  std::vector<std::string> names;  ///< exec, memory, proxy, shmem, coll
   std::string device = "cpu";
   bool processes = false;  ///< what ranks are; neither: processes on the CPU,
   bool threads = false;    ///< threads on a GPU
   bool quick = false;
   bool json = false;
   std::string plot;
-  std::string scope = "block";  ///< of bench shmem, and the next two
-  std::string op;               ///< empty: all
-  std::string path = "mapped";  ///< or an engine of the proxy
-  std::string bytes = "8:64M";  ///< of bench coll, and the next: from, to
-  int ranks = 4;
+  // Of bench shmem alone:
+  std::string scope;  ///< empty: block
+  std::string op;     ///< empty: all
+  std::string path;   ///< an engine of the proxy; empty: mapped
+  // Of bench coll alone:
+  std::string bytes;  ///< from and to; empty: 8:64M
+  int ranks = 0;      ///< 0: 4
 };
 int bench(const bench_options& o);
 

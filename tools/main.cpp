@@ -142,6 +142,16 @@ std::vector<std::string> split_command(std::vector<std::string>& words) {
   return command;
 }
 
+/// The options that a subcommand has.
+std::string options_of(const CLI::App& command) {
+  std::string all;
+  for (const CLI::Option* o : command.get_options()) {
+    if (o->get_lnames().empty() || o->get_lnames().front() == "help") continue;
+    all += (all.empty() ? "--" : ", --") + o->get_lnames().front();
+  }
+  return all;
+}
+
 /// What is wrong with the command line, in one line.
 std::string complaint(const CLI::App& app, const CLI::ParseError& e) {
   const auto chosen = app.get_subcommands();
@@ -154,6 +164,9 @@ std::string complaint(const CLI::App& app, const CLI::ParseError& e) {
                        : chosen.empty()      ? "subcommand"
                                              : "argument";
     what = fmt::format("unknown {} '{}'", kind, word);
+    if (word.starts_with("-") && !chosen.empty()) {
+      what += fmt::format("; there are {}", options_of(*chosen.front()));
+    }
   }
   return command.empty() ? what + "; see crosswarp --help"
                          : fmt::format("{0}: {1}; see crosswarp {0} --help", command, what);

@@ -22,6 +22,7 @@
 #include "crosswarp/options.hpp"
 #include "guard.hpp"
 #include "output.hpp"
+#include "trace/write.hpp"
 #include "transports/mapped/node_segment.hpp"
 #include "world/star.hpp"
 
@@ -58,9 +59,10 @@ void check_options(const run_options& o) {
   }
   if (!o.device.empty()) (void)device_ref::parse(o.device);
   (void)log::from_environment();  // told once, not by each rank
+  if (!o.trace.empty()) trace::make_way(o.trace, "--trace");
   const std::string heap =
       !o.heap.empty() ? o.heap : options::read("CROSSWARP_HEAP").value_or("64M");
-  mapped::check_host_memory(options::parse_bytes(heap, "--heap"),
+  mapped::check_host_memory(options::parse_bytes(heap, "--heap or CROSSWARP_HEAP"),
                             static_cast<std::size_t>(o.ranks));
 }
 
@@ -280,7 +282,12 @@ class launcher {
         unfailed && !running
             ? fmt::format("rank {} exited with code 0 while others still needed it; then ", culprit)
             : "";
-    fmt::print(stderr, "crosswarp: {}rank {} {}\n", cause, f.rank, describe_end(f.status));
+    const auto chosen = server_.chosen_code();
+    if (chosen && f.rank == culprit) {
+      fmt::print(stderr, "crosswarp: PE {} called shmem_global_exit({})\n", culprit, *chosen);
+    } else {
+      fmt::print(stderr, "crosswarp: {}rank {} {}\n", cause, f.rank, describe_end(f.status));
+    }
   }
 
   // ---- ending

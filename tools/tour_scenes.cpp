@@ -14,6 +14,27 @@ namespace crosswarp::tool {
 
 namespace dev = crosswarp::device;
 
+namespace {
+
+/// Adds what the module's benchmark measures.
+scene measured(scene s, device_ref d, bool by_processes) {
+  bench::setup how;
+  how.device = d;
+  how.quick = true;
+  how.processes = by_processes;
+  s.rows = run_benchmarks({s.name}, how);
+  return s;
+}
+
+world_options options_for(device_ref d, std::size_t heap_bytes) {
+  world_options o = world_options::from_environment();
+  o.device = d;
+  o.heap_bytes = heap_bytes;
+  return o;
+}
+
+}  // namespace
+
 // ---- exec: a sum by blocks that wait for each other
 
 namespace {
@@ -40,10 +61,10 @@ struct sum_all {
 }  // namespace
 
 scene exec_scene(device_ref d) {
-  scene s;
-  s.name = "exec";
-  s.device = d.name();
-  s.story = "8 resident blocks of 64 threads sum a million numbers and meet in a grid barrier";
+  scene s{
+      .name = "exec",
+      .story = "8 resident blocks of 64 threads sum a million numbers and meet in a grid barrier",
+      .device = d.name()};
   constexpr int n = 1'000'000;
   constexpr int blocks = 8;
   constexpr int threads = 64;
@@ -61,11 +82,7 @@ scene exec_scene(device_ref d) {
          sum_all{}, in.data(), n, parts.data(), total.data());
   on.sync();
   s.verified = total.read()[0] == static_cast<long>(n) * (n + 1) / 2;
-  bench::setup how;
-  how.device = d;
-  how.quick = true;
-  s.rows = run_benchmarks({"exec"}, how);
-  return s;
+  return measured(std::move(s), d, false);
 }
 
 // ---- memory: a message goes around the ranks
@@ -100,38 +117,35 @@ struct relay {
   }
 };
 
-}  // namespace
-
-scene memory_scene(device_ref d) {
-  scene s;
-  s.name = "memory";
-  s.device = d.name();
-  s.ranks = 4;
-  s.story = "a 4 KiB message goes 25 times around 4 ranks by put and signal, each adding one to it";
+/// Has `Kernel` send the message around, and looks at it when it is back.
+template <class Kernel>
+void go_around(scene& s, const world_options& o, Kernel kernel) {
   constexpr int laps = 25;
-  world_options o = world_options::from_environment();
-  o.device = d;
-  o.heap_bytes = 1U << 20U;
-  bool right = true;
   run_local(s.ranks, o, [&](world& w) {
     symmetric_buffer<relay_memory> mem(w, 1);
-    buffer<status> out(d, 1);
-    launch(w, {.threads = 32}, relay{}, w.device(), mem.device(), laps, out.data());
+    buffer<status> out(o.device, 1);
+    launch(w, {.threads = 32}, kernel, w.device(), mem.device(), laps, out.data());
     w.stream().sync();
     const bool ended_well = out.read()[0] == status::ok;
     if (w.rank() != 0) return;
-    right = ended_well;
+    s.verified = ended_well;
     const relay_memory last = mem.read().front();
-    for (const int word : last.message) right = right && word == laps * w.size();
+    for (const int word : last.message) s.verified = s.verified && word == laps * w.size();
     s.path = w.path_to(1);
   });
-  s.verified = right;
-  bench::setup how;
-  how.device = d;
-  how.quick = true;
-  how.processes = d.kind() == device_kind::cpu;
-  s.rows = run_benchmarks({"memory"}, how);
-  return s;
+}
+
+}  // namespace
+
+scene memory_scene(device_ref d) {
+  scene s{
+      .name = "memory",
+      .story =
+          "a 4 KiB message goes 25 times around 4 ranks by put and signal, each adding one to it",
+      .ranks = 4,
+      .device = d.name()};
+  go_around(s, options_for(d, 1U << 20U), relay{});
+  return measured(std::move(s), d, d.kind() == device_kind::cpu);
 }
 
 // ---- proxy: the same message, by commands to the host
@@ -168,38 +182,18 @@ struct relay_by_commands {
 }  // namespace
 
 scene proxy_scene(device_ref d) {
-  scene s;
-  s.name = "proxy";
-  s.device = d.name();
-  s.ranks = 4;
-  s.story =
-      "the same message, as if nothing were mapped: each kernel asks its host to put it, with a "
-      "signal, by one command";
-  constexpr int laps = 25;
-  world_options o = world_options::from_environment();
-  o.device = d;
-  o.heap_bytes = 1U << 20U;
+  scene s{.name = "proxy",
+          .story =
+              "the same message, as if nothing were mapped: each kernel asks its host to put it, "
+              "with a "
+              "signal, by one command",
+          .ranks = 4,
+          .device = d.name()};
+  world_options o = options_for(d, 1U << 20U);
   o.proxy.path = path_choice::proxy;
   o.proxy.engine = "local";
-  bool right = true;
-  run_local(s.ranks, o, [&](world& w) {
-    symmetric_buffer<relay_memory> mem(w, 1);
-    buffer<status> out(d, 1);
-    launch(w, {.threads = 32}, relay_by_commands{}, w.device(), mem.device(), laps, out.data());
-    w.stream().sync();
-    const bool ended_well = out.read()[0] == status::ok;
-    if (w.rank() != 0) return;
-    right = ended_well;
-    const relay_memory last = mem.read().front();
-    for (const int word : last.message) right = right && word == laps * w.size();
-    s.path = w.path_to(1);
-  });
-  s.verified = right;
-  bench::setup how;
-  how.device = d;
-  how.quick = true;
-  s.rows = run_benchmarks({"proxy"}, how);
-  return s;
+  go_around(s, o, relay_by_commands{});
+  return measured(std::move(s), d, false);
 }
 
 // ---- shmem: everybody talks to everybody, by the names of SHMEM
@@ -271,18 +265,14 @@ T* allocate_zeros(shmem& sh, std::size_t count) {
 }  // namespace
 
 scene shmem_scene(device_ref d) {
-  scene s;
-  s.name = "shmem";
-  s.device = d.name();
-  s.ranks = 4;
-  s.story =
-      "in one kernel each of 4 PEs puts 8 KiB with a signal to every PE, draws a ticket at PE 0 by "
-      "fetch-and-add, and all sum up what came";
-  world_options o = world_options::from_environment();
-  o.device = d;
-  o.heap_bytes = 4U << 20U;
-  bool right = true;
-  run_local(s.ranks, o, [&](world& w) {
+  scene s{.name = "shmem",
+          .story =
+              "in one kernel each of 4 PEs puts 8 KiB with a signal to every PE, draws a ticket at "
+              "PE 0 "
+              "by fetch-and-add, and all sum up what came",
+          .ranks = 4,
+          .device = d.name()};
+  run_local(s.ranks, options_for(d, 4U << 20U), [&](world& w) {
     shmem sh(w);
     const auto n = static_cast<std::size_t>(w.size());
     buffer<long> ticket(d, 1);
@@ -305,16 +295,10 @@ scene shmem_scene(device_ref d) {
         out.read()[0] == status::ok && has_all(w.size(), sum, w.allgather(ticket.read()[0]));
     const auto all = w.allgather(static_cast<int>(mine));
     if (w.rank() != 0) return;
-    right = std::all_of(all.begin(), all.end(), [](int one) { return one == 1; });
+    s.verified = std::all_of(all.begin(), all.end(), [](int one) { return one == 1; });
     s.path = w.path_to(1);
   });
-  s.verified = right;
-  bench::setup how;
-  how.device = d;
-  how.quick = true;
-  how.processes = d.kind() == device_kind::cpu;
-  s.rows = run_benchmarks({"shmem"}, how);
-  return s;
+  return measured(std::move(s), d, d.kind() == device_kind::cpu);
 }
 
 }  // namespace crosswarp::tool

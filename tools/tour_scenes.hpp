@@ -14,9 +14,9 @@ struct scene {
   std::string story;  ///< what happened, for a person
   int ranks = 1;
   std::string device;
-  std::string path;
+  std::string path = {};
   bool verified = false;
-  std::vector<bench::row> rows;
+  std::vector<bench::row> rows = {};
 };
 
 /// A sum by blocks that wait for each other.

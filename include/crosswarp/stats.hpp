@@ -21,9 +21,12 @@ struct operation_stats {
   /// From the moment the host read the command to its end, in all; measured when CROSSWARP_STATS
   /// is 1.
   std::chrono::nanoseconds to_completion{0};
+  /// By loads and stores: counted, and nothing of the two above is measured.
+  bool mapped = false;
 };
 
-/// As a table for people; operations that did not occur are left out.
+/// As a table for people; operations that did not occur are left out, and what was not measured is
+/// "-".
 std::string print_stats(const std::vector<operation_stats>& all);
 
 }  // namespace crosswarp

@@ -18,7 +18,8 @@ const std::vector<setting>& all() {
       {"CROSSWARP_SECRET", "", "the job's secret, 32 hex digits; set by the launcher"},
       {"CROSSWARP_NODES", "1", "pretend that the ranks are spread over that many machines"},
       {"CROSSWARP_DEVICE", "cpu", "where kernels run: cpu, cuda, cuda:N, auto"},
-      {"CROSSWARP_HEAP", "64M", "bytes of symmetric heap on each rank"},
+      {"CROSSWARP_HEAP", "64M",
+       "bytes of symmetric heap on each rank, such as 4096, 64K, 512M, 2G"},
       {"CROSSWARP_HEAP_KIND", "device", "where the heap lies: device, or pinned (host memory)"},
       {"CROSSWARP_PATH", "auto",
        "way to other ranks: auto, mapped (loads and stores only), proxy (commands to the host)"},
@@ -36,7 +37,8 @@ const std::vector<setting>& all() {
       {"CROSSWARP_TRACE_EVENTS", "200000",
        "room for events of each rank's kernels, as many of its proxy and as many of its host"},
       {"CROSSWARP_PROGRESS", "thread", "who works for the proxy: thread, or user (progress())"},
-      {"CROSSWARP_TIMEOUT", "30", "seconds after which a wait gives up"},
+      {"CROSSWARP_TIMEOUT", "30",
+       "seconds after which a wait gives up, a whole number; programs of shmem.h: none unless set"},
       {"CROSSWARP_LOG", "warn",
        "what is told on stderr, at most: off, error, warn, info, debug, trace"},
       {"CROSSWARP_SELF_TEST", "1", "0 skips the check of each mapped peer at the start"},
@@ -50,14 +52,15 @@ std::optional<std::string> read(std::string_view name) {
   return value;
 }
 
-std::optional<long> read_integer(std::string_view name) {
+std::optional<long> read_integer(std::string_view name, std::string_view should_be) {
   const auto text = read(name);
   if (!text) return std::nullopt;
   long value = 0;
   const char* end = text->data() + text->size();
   const auto [stop, bad] = std::from_chars(text->data(), end, value);
   if (bad != std::errc{} || stop != end) {
-    throw error(errc::invalid_argument, std::string(name), "'" + *text + "' is not an integer");
+    throw error(errc::invalid_argument, std::string(name),
+                "'" + *text + "' is not " + std::string(should_be));
   }
   return value;
 }

@@ -50,7 +50,7 @@ std::size_t allocator::allocate(std::size_t bytes, std::size_t alignment, std::s
   throw error(errc::out_of_memory, "symmetric allocation",
               options::print_bytes(bytes) + " asked for, the largest free piece has " +
                   options::print_bytes(largest) + ", " + options::print_bytes(used_) +
-                  " are in use; raise CROSSWARP_HEAP");
+                  " are in use; raise --heap of crosswarp run, or CROSSWARP_HEAP");
 }
 
 void allocator::release(std::size_t offset) noexcept {

@@ -196,9 +196,9 @@ void write_json(const std::string& path, const std::vector<rank_events>& ranks) 
   out.close();
 }
 
-void make_way(const std::string& path) {
+void make_way(const std::string& path, const char* who_named_it) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (fd < 0) throw error::from_errno(errno, "CROSSWARP_TRACE", path);
+  if (fd < 0) throw error::from_errno(errno, who_named_it, path);
   struct stat s {};
   const bool is_file = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
   close(fd);

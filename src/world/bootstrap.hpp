@@ -67,8 +67,9 @@ class bootstrap {
   /// A caller waits now, who is thrown what breaks the world: then nobody need log it.
   void set_waiting(bool on) noexcept { waiting_.store(on, std::memory_order_relaxed); }
   /// Ends the processes of all ranks with this exit code, whatever they are doing; the
-  /// first call counts. Returns where ranks are threads, or when nobody can be told.
-  virtual void end_job(int /*code*/) noexcept {}
+  /// first call counts. `failed`: the others have a moment, for what they have to say about it.
+  /// Returns where ranks are threads, or when nobody can be told.
+  virtual void end_job(int /*code*/, bool /*failed*/) noexcept {}
   /// Says that this rank goes in good order. Nothing may be called afterwards.
   virtual void leave() noexcept = 0;
 

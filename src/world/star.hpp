@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "socket.hpp"
 
@@ -22,11 +23,15 @@ enum message : std::uint32_t {
   value_of,            // server: key, value
   broken,              // both: status, rank, why
   bye,                 // client: leaves in good order
-  quit,                // both: the exit code of all processes
+  quit,                // both: the exit code of all processes, whether it is a failure
 };
 /// Of a message from a member; strangers get `stranger_limit` until they have proven themselves.
 inline constexpr std::size_t member_limit = 256U << 20U;
 inline constexpr std::size_t stranger_limit = 256;
+
+inline frame quit_frame(std::uint32_t code, bool failed) {
+  return {quit, packer().u32(code).u32(failed ? 1 : 0).take()};
+}
 
 using nonce = std::array<std::byte, 16>;
 
@@ -48,8 +53,11 @@ class star_server {
   [[nodiscard]] const std::string& address() const noexcept;
   /// Rank `rank`'s process has ended; where it had not left, its worlds are broken.
   void rank_gone(int rank, const std::string& why);
-  /// The rank whose loss or abort broke a world of this job first; -1 while none has.
+  /// The rank whose loss or abort broke a world of this job first, or who ended the job before
+  /// that; -1 while none has.
   [[nodiscard]] int first_culprit() const noexcept;
+  /// The code with which that rank ended the job, if it did so of its own will.
+  [[nodiscard]] std::optional<int> chosen_code() const noexcept;
 
   class impl;
 

@@ -15,9 +15,12 @@ namespace crosswarp::world_impl {
 namespace {
 
 /// While other threads do whatever they do; what they had printed is not lost, unless one of them
-/// is printing.
+/// is stuck in printing.
 [[noreturn]] void end_process(int code) {
-  if (ftrylockfile(stdout) == 0) std::fflush(stdout);
+  constexpr auto turn = std::chrono::milliseconds(1);
+  int turns = 100;
+  while (ftrylockfile(stdout) != 0 && --turns > 0) std::this_thread::sleep_for(turn);
+  if (turns > 0) std::fflush(stdout);
   if (code == 0) pmix_exchange::leave();
   _exit(code);
 }
@@ -116,10 +119,10 @@ class star_client final : public bootstrap {
     return told_;
   }
 
-  void end_job(int code) noexcept override {
+  void end_job(int code, bool failed) noexcept override {
     try {
       const std::scoped_lock lock(mutex_);
-      post({quit, packer().u32(static_cast<std::uint32_t>(code)).take()}, after(grace));
+      post(quit_frame(static_cast<std::uint32_t>(code), failed), after(grace));
     } catch (const error&) {
       return;  // the server is gone, and with it the job
     }
@@ -160,6 +163,7 @@ class star_client final : public bootstrap {
     int absent = -1;
   };
   static constexpr auto grace = std::chrono::seconds(5);
+  static constexpr auto time_for_last_words = std::chrono::milliseconds(300);
 
   /// For as long as it lives, somebody waits.
   class caller {
@@ -180,12 +184,26 @@ class star_client final : public bootstrap {
   }
   void post(const frame& f, time_point deadline) { send_frame(socket_.get(), f, deadline); }
 
-  /// The reader's thread: until the connection ends.
+  /// The reader's thread: until the connection ends, or the process does.
   void listen() {
+    time_point until = after(std::chrono::hours(24 * 365));
+    std::optional<int> code;
     try {
-      const auto for_ever = after(std::chrono::hours(24 * 365));
-      for (;;) hear(receive_frame(socket_.get(), member_limit, for_ever));
+      for (;;) {
+        const frame f = receive_frame(socket_.get(), member_limit, until);
+        if (code && f.type == broken) continue;  // what breaks now only follows
+        if (f.type != quit) {
+          hear(f);
+        } else if (!code) {
+          unpacker u(f.body);
+          code = static_cast<int>(u.u32());
+          if (u.u32() == 0) end_process(*code);
+          // Who fails at the same time has something to say, too, and may ask for it.
+          until = after(time_for_last_words);
+        }
+      }
     } catch (const error&) {
+      if (code) end_process(*code);
       const char* who = host_rank_ < 0 ? "the launcher is gone" : "its process ended";
       bool left = false;
       {
@@ -198,7 +216,6 @@ class star_client final : public bootstrap {
 
   void hear(const frame& f) {
     unpacker u(f.body);
-    if (f.type == quit) end_process(static_cast<int>(u.u32()));
     if (f.type == broken) {
       fault news{static_cast<status>(u.u32()), static_cast<int>(u.u32()), {}};
       news.why = u.text();

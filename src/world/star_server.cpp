@@ -92,10 +92,6 @@ frame broken_frame(const fault& f) {
                       .take()};
 }
 
-frame quit_frame(std::uint32_t code) {
-  return {quit, packer().u32(code).take()};
-}
-
 }  // namespace
 
 class star_server::impl {
@@ -124,6 +120,10 @@ class star_server::impl {
   [[nodiscard]] const std::string& address() const noexcept { return listener_.address; }
 
   [[nodiscard]] int first_culprit() const noexcept { return culprit_.load(); }
+  [[nodiscard]] std::optional<int> chosen_code() const noexcept {
+    const std::scoped_lock lock(mutex_);
+    return chosen_code_;
+  }
 
   void rank_gone(int rank, const std::string& why) {
     {
@@ -375,7 +375,7 @@ class star_server::impl {
                          .raw(ours.data(), ours.size())
                          .take()});
     if (h.wreck) say(c, broken_frame(*h.wreck));
-    if (exit_code_) say(c, quit_frame(*exit_code_));
+    if (end_) say(c, *end_);
   }
 
   hall& hall_of(std::uint32_t world) {
@@ -409,7 +409,7 @@ class star_server::impl {
       case bye:
         return on_bye(h, c);
       case quit:
-        return on_quit(u.u32());
+        return on_quit(c, u);
       default:
         throw error(errc::refused, "bootstrap", "an unknown message");
     }
@@ -425,13 +425,20 @@ class star_server::impl {
     }
   }
 
-  void on_quit(std::uint32_t code) {
-    if (exit_code_) return;
-    exit_code_ = code;
+  void on_quit(const connection& from, unpacker& u) {
+    if (end_) return;
+    const std::uint32_t code = u.u32();
+    const bool failed = u.u32() != 0;
+    end_ = quit_frame(code, failed);
+    int none = -1;
+    if (culprit_.compare_exchange_strong(none, from.rank) && !failed) {
+      const std::scoped_lock lock(mutex_);
+      chosen_code_ = static_cast<int>(code);
+    }
     // Who hosts this server hears it last.
     for (const bool hosts : {false, true}) {
       for (const auto& c : connections_) {
-        if (c->member && (c->rank == host_rank_) == hosts) say(*c, quit_frame(code));
+        if (c->member && (c->rank == host_rank_) == hosts) say(*c, *end_);
       }
     }
   }
@@ -525,11 +532,12 @@ class star_server::impl {
   descriptor wake_;
   std::vector<std::unique_ptr<connection>> connections_;
   std::map<std::uint32_t, hall> halls_;
-  std::vector<std::string> gone_;           // by rank: why, empty while it lives
-  std::optional<std::uint32_t> exit_code_;  // once a rank has ended the job
+  std::vector<std::string> gone_;  // by rank: why, empty while it lives
+  std::optional<frame> end_;       // once a rank has ended the job
 
   std::atomic<int> culprit_{-1};
-  std::mutex mutex_;  // the two below
+  mutable std::mutex mutex_;  // all below
+  std::optional<int> chosen_code_;
   bool stopping_ = false;
   std::vector<std::pair<int, std::string>> reports_;
 
@@ -547,6 +555,9 @@ void star_server::rank_gone(int rank, const std::string& why) {
 }
 int star_server::first_culprit() const noexcept {
   return impl_->first_culprit();
+}
+std::optional<int> star_server::chosen_code() const noexcept {
+  return impl_->chosen_code();
 }
 
 }  // namespace crosswarp::world_impl

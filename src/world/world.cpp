@@ -68,10 +68,12 @@ world_options world_options::from_environment() {
     }
     o.heap_kind = *v == "pinned" ? memory_kind::pinned : memory_kind::device;
   }
-  if (const auto v = options::read_integer("CROSSWARP_TIMEOUT")) {
+  constexpr const char* seconds = "a whole number of seconds, from 1 to 31536000 (a year)";
+  if (const auto v = options::read_integer("CROSSWARP_TIMEOUT", seconds)) {
     constexpr long year = 365L * 24 * 3600;
     if (*v < 1 || *v > year) {
-      throw error(errc::invalid_argument, "CROSSWARP_TIMEOUT", "from 1 second to a year of them");
+      throw error(errc::invalid_argument, "CROSSWARP_TIMEOUT",
+                  "'" + std::to_string(*v) + "' is not " + seconds);
     }
     o.timeout = std::chrono::seconds(*v);
   }
@@ -419,6 +421,7 @@ std::vector<operation_stats> state::stats() const {
     s.name = std::string(proxy_impl::name_of(static_cast<device::proxy_call>(i))) + ", mapped";
     s.count = seen.by_call[i].calls;
     s.bytes = seen.by_call[i].bytes;
+    s.mapped = true;
     all.push_back(std::move(s));
   }
   return all;

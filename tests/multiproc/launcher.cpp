@@ -280,7 +280,10 @@ INSTANTIATE_TEST_SUITE_P(
                     bad_options{{"-n", "2", "--nodes", "0"}, "0 nodes"},
                     bad_options{{"-n", "2", "--nodes=-1"}, "-1 nodes"},
                     bad_options{{"-n", "2", "--nodes", "3"}, "3 nodes for 2 ranks"},
-                    bad_options{{"-n", "2", "--heap", "garbage"}, "garbage"},
+                    bad_options{{"-n", "2", "--heap", "garbage"}, "--heap or CROSSWARP_HEAP"},
+                    bad_options{{"-n", "2", "--heap", "1000T"}, "lower --heap of crosswarp run"},
+                    bad_options{{"-n", "2", "--trace", "/nowhere/t.json"},
+                                "--trace: system error: /nowhere/t.json: No such file"},
                     bad_options{{"-n", "2", "--heap", "64Q"}, "64Q"},
                     bad_options{{"-n", "2", "--heap=-5"}, "-5"},
                     bad_options{{"-n", "2", "--heap", "99999999999999999999"}, "not a size"},
@@ -334,19 +337,32 @@ TEST_P(CommandLine, MisuseIsToldInOneLineThatNamesIt) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Words, CommandLine,
-    testing::Values(misuse{{}, "subcommand is required"},
-                    misuse{{"frobnicate"}, "unknown subcommand 'frobnicate'"},
-                    misuse{{"--loud"}, "unknown option '--loud'"},
-                    misuse{{"info", "--loud"}, "info: unknown option '--loud'"},
-                    misuse{{"info", "more"}, "info: unknown argument 'more'"},
-                    misuse{{"bench"}, "bench: names is required"},
-                    misuse{{"bench", "--loud"}, "bench: unknown option '--loud'"},
-                    misuse{{"bench", "nothing"}, "'nothing' is none of exec, memory, proxy"},
-                    misuse{{"bench", "exec", "--plot", "/nowhere/p.svg"},
-                           "--plot: system error: /nowhere/p.svg: No such file or directory"},
-                    misuse{{"tour", "--report", "/nowhere/p.html"},
-                           "--report: system error: /nowhere/p.html: No such file or directory"},
-                    misuse{{"tour", "--device", "abacus"}, "abacus"}));
+    testing::Values(
+        misuse{{}, "subcommand is required"},
+        misuse{{"frobnicate"}, "unknown subcommand 'frobnicate'"},
+        misuse{{"--loud"}, "unknown option '--loud'"},
+        misuse{{"info", "--loud"}, "info: unknown option '--loud'"},
+        misuse{{"info", "more"}, "info: unknown argument 'more'"},
+        misuse{{"bench"}, "bench: names is required"},
+        misuse{{"bench", "--loud"}, "bench: unknown option '--loud'; there are --device, "},
+        misuse{{"bench", "exec", "--op", "put"}, "--op: invalid argument: only bench shmem has it"},
+        misuse{{"bench", "proxy", "--path", "ucx"}, "--path: invalid argument: only bench shmem"},
+        misuse{{"bench", "shmem", "--op", "jump"}, "put,get,p,g,amo,signal,barrier"},
+        misuse{{"bench", "nothing"}, "'nothing' is none of exec, memory, proxy"},
+        misuse{{"bench", "exec", "--plot", "/nowhere/p.svg"},
+               "--plot: system error: /nowhere/p.svg: No such file or directory"},
+        misuse{{"tour", "--report", "/nowhere/p.html"},
+               "--report: system error: /nowhere/p.html: No such file or directory"},
+        misuse{{"tour", "--device", "abacus"}, "abacus"}));
+
+// What was not measured was shown as 0.
+TEST(Command, BenchFailsWithTheStatusOfItsKernel) {
+  process p({CROSSWARP_COMMAND, "run", "-n", "1", "--heap", "8M", CROSSWARP_COMMAND, "bench-rank",
+             "shmem-single", "/dev/null", "--quick"});  // there is no PE 1
+  ASSERT_TRUE(p.wait(limit));
+  EXPECT_NE(p.code(), 0) << p.report();
+  EXPECT_THAT(p.err(), HasSubstr("bench: device fault: invalid"));
+}
 
 TEST(Command, HelpIsOutputAndSuccess) {
   for (const char* of : {"run", "info", "doctor", "bench", "tour"}) {

@@ -10,6 +10,8 @@
 #include "crosswarp/device/signal.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
+#include "crosswarp/stats.hpp"
+#include "crosswarp/world.hpp"
 #include "memory/allocator.hpp"
 
 namespace cw = crosswarp;
@@ -41,6 +43,51 @@ TEST(Options, MisspeltNamesAreRecognised) {
   EXPECT_EQ(cw::options::nearest_variable("CROSSWARP_SOMETHING_ELSE"), "");
   EXPECT_EQ(cw::options::nearest_variable("CROSSWARP_FOO"), "") << "as long as LOG is not like it";
   EXPECT_EQ(cw::options::nearest_variable("CROSSWARP_"), "") << "nothing is like everything";
+}
+
+TEST(Options, WhatIsNoIntegerIsToldWithWhatItShouldBe) {
+  setenv("CROSSWARP_TEST_NUMBER", "5s", 1);
+  try {
+    (void)cw::options::read_integer("CROSSWARP_TEST_NUMBER", "a whole number of seconds");
+    ADD_FAILURE();
+  } catch (const cw::error& e) {
+    EXPECT_STREQ(e.what(),
+                 "CROSSWARP_TEST_NUMBER: invalid argument: '5s' is not a whole number of seconds");
+  }
+  unsetenv("CROSSWARP_TEST_NUMBER");
+}
+
+TEST(Options, ADeadlineIsInSeconds) {
+  for (const char* bad : {"5s", "0", "-1", "1.5", "99999999999"}) {
+    setenv("CROSSWARP_TIMEOUT", bad, 1);
+    try {
+      (void)cw::world_options::from_environment();
+      ADD_FAILURE() << bad;
+    } catch (const cw::error& e) {
+      EXPECT_EQ(std::string(e.what()), "CROSSWARP_TIMEOUT: invalid argument: '" + std::string(bad) +
+                                           "' is not a whole number of seconds, from 1 to "
+                                           "31536000 (a year)");
+    }
+  }
+  unsetenv("CROSSWARP_TIMEOUT");
+}
+
+// Long names pushed the columns aside, and what nobody measured was 0.
+TEST(Stats, ColumnsStayAndWhatWasNotMeasuredIsADash) {
+  cw::operation_stats timed{
+      .name = "put", .count = 2, .to_completion = std::chrono::microseconds(3)};
+  cw::operation_stats mapped{.name = "atomic compare_swap, mapped", .count = 1, .mapped = true};
+  const std::string table =
+      cw::print_stats({timed, mapped, {.name = "of which there was none at all"}});
+  std::vector<std::string> lines;
+  for (std::size_t from = 0; from < table.size(); from = table.find('\n', from) + 1) {
+    lines.push_back(table.substr(from, table.find('\n', from) - from));
+  }
+  ASSERT_EQ(lines.size(), 3U) << table;
+  for (const std::string& l : lines) EXPECT_EQ(l.size(), lines[0].size()) << table;
+  EXPECT_TRUE(lines[1].starts_with("put  ") && lines[1].ends_with(" 0.000                1.500"))
+      << table;
+  EXPECT_TRUE(lines[2].ends_with(" -                    -")) << table;
 }
 
 TEST(LogLevel, IsOneOfSix) {

@@ -288,9 +288,10 @@ class shmem {
   //          for another reason than a bad argument is of no more use, nor is a lock.
   // dest and source are symmetric, and apart, or equal where it says so.
 
-  /// Meets; what each did before in its own memory is visible to all after.
+  /// Meets; what each did before in its own memory is visible to all after. Those who come for
+  /// another `purpose` do not meet: it is as if they had called something else.
   template <group G>
-  [[nodiscard]] CW_FN status sync(const G& g) const noexcept;
+  [[nodiscard]] CW_FN status sync(const G& g, std::uint8_t purpose = 0) const noexcept;
   /// The same after quiet().
   template <group G>
   [[nodiscard]] CW_FN status barrier(const G& g) const noexcept;

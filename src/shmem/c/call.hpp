@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <string>
 
 #include "crosswarp/shmem.hpp"
 
@@ -82,6 +83,9 @@ struct call {
   }
   void check_allocated(const void* at) const;
   [[noreturn, gnu::cold]] void fail(status s) const;
+  /// `of`: what else tells this call from others.
+  [[noreturn, gnu::cold]] void fail(status s, const std::string& of,
+                                    const std::string& why_invalid) const;
   [[noreturn, gnu::cold]] void fail_by_length(std::size_t n, std::size_t size) const;
 };
 

@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives.hpp"
+#include "core/log.hpp"
 #include "crosswarp/error.hpp"
-#include "runtime.hpp"
 
 using namespace crosswarp;
 using namespace crosswarp::shmem_c;
@@ -13,18 +14,25 @@ namespace {
 /// Null when there is no room, or none that is aligned so; anything else that goes wrong ends the
 /// job. `alignment` is a power of two.
 void* allocate(const char* name, size_t bytes, size_t alignment = 64) {
+  meet(name, purpose::allocate);
   try {
-    return job_for(name).shmem.allocate_bytes(bytes, alignment);
+    return job->shmem.allocate_bytes(bytes, alignment);
   } catch (const error& e) {
-    if (e.code() == errc::out_of_memory || e.code() == errc::invalid_argument) return nullptr;
-    give_up(name, e.what());
+    const bool no_room = e.code() == errc::out_of_memory;
+    if (!no_room && e.code() != errc::invalid_argument) give_up(name, e.what());
+    if (everybody.my_pe() == 0) {  // all asked for the same
+      log::info(0, name, " returns null: ", e.what(),
+                no_room ? "; SHMEM_SYMMETRIC_SIZE comes before both" : "");
+    }
+    return nullptr;
   }
 }
 
 void release(const char* name, void* p) {
   if (p == nullptr) return;
+  meet(name, purpose::free);
   try {
-    job_for(name).shmem.free(p);
+    job->shmem.free(p);
   } catch (const error& e) {
     give_up(name, e.what());
   }

@@ -25,7 +25,7 @@ auto reduce(T* dest, const T* source, size_t n) {
 
 #define REDUCE(N, T, OP)                                                                    \
   CW_SHMEM(int, N##_##OP##_reduce, shmem_team_t team, T* dest, const T* source, size_t n) { \
-    return by_team(team, "shmem_" #N "_" #OP "_reduce", {n, sizeof(T)},                     \
+    return by_team(team, "shmem_" #N "_" #OP "_reduce", {n, sizeof(T), 1, dest, source},    \
                    reduce<op_##OP>(dest, source, n));                                       \
   }
 #define BITWISE(N, T) REDUCE(N, T, and) REDUCE(N, T, or) REDUCE(N, T, xor)
@@ -36,16 +36,18 @@ _SHMEM_RMA_TYPES(ORDERED)
 _SHMEM_RMA_TYPES(ARITHMETIC)
 _SHMEM_COMPLEX_TYPES(ARITHMETIC)
 
-#define SCANS(N, T)                                                                      \
-  CW_SHMEM(int, N##_sum_inscan, shmem_team_t team, T* dest, const T* source, size_t n) { \
-    return by_team(team, "shmem_" #N "_sum_inscan", {n, sizeof(T)}, [=](const view& v) { \
-      return n == 0 ? v.sync(me) : v.inclusive_scan(me, op_sum{}, dest, source, n);      \
-    });                                                                                  \
-  }                                                                                      \
-  CW_SHMEM(int, N##_sum_exscan, shmem_team_t team, T* dest, const T* source, size_t n) { \
-    return by_team(team, "shmem_" #N "_sum_exscan", {n, sizeof(T)}, [=](const view& v) { \
-      return n == 0 ? v.sync(me) : v.exclusive_scan(me, op_sum{}, {}, dest, source, n);  \
-    });                                                                                  \
+#define SCANS(N, T)                                                                                \
+  CW_SHMEM(int, N##_sum_inscan, shmem_team_t team, T* dest, const T* source, size_t n) {           \
+    return by_team(team, "shmem_" #N "_sum_inscan", {n, sizeof(T), 1, dest, source},               \
+                   [=](const view& v) {                                                            \
+                     return n == 0 ? v.sync(me) : v.inclusive_scan(me, op_sum{}, dest, source, n); \
+                   });                                                                             \
+  }                                                                                                \
+  CW_SHMEM(int, N##_sum_exscan, shmem_team_t team, T* dest, const T* source, size_t n) {           \
+    return by_team(                                                                                \
+        team, "shmem_" #N "_sum_exscan", {n, sizeof(T), 1, dest, source}, [=](const view& v) {     \
+          return n == 0 ? v.sync(me) : v.exclusive_scan(me, op_sum{}, {}, dest, source, n);        \
+        });                                                                                        \
   }
 _SHMEM_RMA_TYPES(SCANS)
 _SHMEM_COMPLEX_TYPES(SCANS)
@@ -54,7 +56,7 @@ _SHMEM_COMPLEX_TYPES(SCANS)
   CW_SHMEM(void, N##_##OP##_to_all, T* dest, const T* source, int nreduce, _SHMEM_SET, T*, \
            long*) {                                                                        \
     by_set("shmem_" #N "_" #OP "_to_all", PE_start, logPE_stride, PE_size,                 \
-           {static_cast<size_t>(nreduce), sizeof(T)},                                      \
+           {static_cast<size_t>(nreduce), sizeof(T), 1, dest, source},                     \
            reduce<op_##OP>(dest, source, static_cast<size_t>(nreduce)));                   \
   }
 #define TO_ALL_BITWISE(N, T) TO_ALL(N, T, and) TO_ALL(N, T, or) TO_ALL(N, T, xor)

@@ -41,9 +41,11 @@ struct runtime {
 extern runtime* job;
 /// Ends the process when there is none.
 runtime& job_for(const char* name);
-/// Null for SHMEM_TEAM_INVALID.
-shmem_team_object* team_of(shmem_team_t team);
-/// Ends all PEs with this code.
-[[noreturn]] void end_job(int code) noexcept;
+/// Null for SHMEM_TEAM_INVALID. Ends the process when there is no job, in the name of the call.
+shmem_team_object* team_of(shmem_team_t team, const char* name);
+/// Says to the others that this PE is about to end: those whose calls then fail name it.
+void announce_end(const char* call) noexcept;
+/// Ends all PEs with this code. `failed`: an error did it, and others may have one to tell, too.
+[[noreturn]] void end_job(int code, bool failed) noexcept;
 
 }  // namespace crosswarp::shmem_c

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "collectives.hpp"
 #include "crosswarp/error.hpp"
-#include "runtime.hpp"
 #include "settings.hpp"
 
 using namespace crosswarp;
@@ -14,14 +14,17 @@ namespace {
 
 int thread_level = SHMEM_THREAD_SINGLE;
 
-void leave() {
+void leave(const char* call) {
+  announce_end(call);
+  pshmem_quiet();
+  meet(call, purpose::end);
   delete std::exchange(job, nullptr);
 }
 
 /// A program that forgot shmem_finalize. One that failed waits for nobody: the others learn that
 /// it is gone.
 void at_exit(int code, void* /*unused*/) {
-  if (job != nullptr && code == 0) leave();
+  if (job != nullptr && code == 0) leave("the end of the program");
 }
 
 void join(int level) {
@@ -54,12 +57,10 @@ CW_SHMEM(void, query_initialized, int* initialized) {
   *initialized = job != nullptr ? 1 : 0;
 }
 CW_SHMEM(void, finalize, void) {
-  if (job == nullptr) return;
-  pshmem_barrier_all();
-  leave();
+  if (job != nullptr) leave("shmem_finalize");
 }
 CW_SHMEM(void, global_exit, int status) {
-  end_job(status);
+  end_job(status, false);
 }
 
 CW_SHMEM(int, my_pe, void) {

@@ -90,10 +90,11 @@ std::byte* map_aligned(int fd, std::size_t length, std::size_t alignment) {
 void check_host_memory(std::size_t bytes_each, std::size_t ranks) {
   const std::size_t available = available_memory();
   if (available == 0 || bytes_each <= available / ranks) return;
-  throw error(errc::out_of_memory, "symmetric heap",
-              options::print_bytes(bytes_each) + " on each of " + std::to_string(ranks) +
-                  " ranks of this machine, which has " + options::print_bytes(available) +
-                  " left; lower CROSSWARP_HEAP or the number of ranks");
+  throw error(
+      errc::out_of_memory, "symmetric heap",
+      options::print_bytes(bytes_each) + " on each of " + std::to_string(ranks) +
+          " ranks of this machine, which has " + options::print_bytes(available) +
+          " left; lower --heap of crosswarp run, or CROSSWARP_HEAP, or the number of ranks");
 }
 
 node_segment::node_segment(const request& r, std::size_t bytes_here) {

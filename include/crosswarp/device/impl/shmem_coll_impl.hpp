@@ -94,9 +94,9 @@ CW_FN inline status shmem::meet(const G& g, std::uint16_t mark) const noexcept {
 // ---- the collectives
 
 template <group G>
-CW_FN inline status shmem::sync(const G& g) const noexcept {
+CW_FN inline status shmem::sync(const G& g, std::uint8_t purpose) const noexcept {
   const auto noted = note(g, proxy_call::barrier, 0, -1);
-  return meet(g, impl::mark_of(impl::coll::sync));
+  return meet(g, impl::mark_of(impl::coll::sync, purpose));
 }
 
 template <group G>
