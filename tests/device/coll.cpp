@@ -88,6 +88,7 @@ std::vector<T> values(int rank, std::size_t count, unsigned seed) {
 template <class T, class Op>
 std::vector<T> reduced(int ranks, std::size_t count, unsigned seed, const Op& op) {
   std::vector<std::vector<T>> in;
+  in.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) in.push_back(values<T>(r, count, seed));
   std::vector<T> out(count);
   for (std::size_t i = 0; i < count; ++i) {

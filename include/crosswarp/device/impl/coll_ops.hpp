@@ -28,6 +28,17 @@ CW_FN inline bool is_negative(A a) noexcept {
   }
 }
 
+template <class A>
+CW_FN inline bool is_nan(A a) noexcept {
+  if constexpr (std::is_same_v<A, float>) {
+    return (device::impl::bits_as<std::uint32_t>(a) << 1U) > 0xff000000U;
+  } else if constexpr (std::is_same_v<A, double>) {
+    return (device::impl::bits_as<std::uint64_t>(a) << 1U) > 0xffe0000000000000U;
+  } else {
+    return false;
+  }
+}
+
 /// What is done when all elements are together.
 struct as_it_is {
   template <class A>
@@ -45,8 +56,12 @@ struct sum : impl::as_it_is {
     return impl::wrapping(a, b, [](auto x, auto y) { return x + y; });
   }
 };
-struct avg : sum {
+struct avg {
   static constexpr coll_op what = coll_op::avg;
+  template <class A>
+  CW_FN constexpr A operator()(A a, A b) const noexcept {
+    return sum{}(a, b);
+  }
   template <class A>
   CW_FN static constexpr A finish(A a, int ranks) noexcept {
     return a / static_cast<A>(ranks);
@@ -64,7 +79,7 @@ struct min : impl::as_it_is {
   template <class A>
   CW_FN A operator()(A a, A b) const noexcept {
     if (a == b) return impl::is_negative(a) ? a : b;
-    return a < b || a != a ? a : b;
+    return a < b || impl::is_nan(a) ? a : b;
   }
 };
 struct max : impl::as_it_is {
@@ -72,7 +87,7 @@ struct max : impl::as_it_is {
   template <class A>
   CW_FN A operator()(A a, A b) const noexcept {
     if (a == b) return impl::is_negative(a) ? b : a;
-    return a > b || a != a ? a : b;
+    return a > b || impl::is_nan(a) ? a : b;
   }
 };
 struct bit_and : impl::as_it_is {
