@@ -61,8 +61,10 @@ struct coll_options {
   std::uint32_t first_epoch = 0;
 };
 
-/// Collectives of a world's ranks. Making and destroying one is collective. Calls return when they
-/// are queued; all ranks queue the same ones in the same order, each on one stream at a time.
+/// Collectives of a world's ranks. Making one is collective; it takes memory of the symmetric heap,
+/// on a GPU 8 to 36 MiB. To be destroyed by all ranks, after check() on streams that are not the
+/// world's. Calls return when they are queued; all ranks queue the same ones in the same order, on
+/// one stream, or on several that wait for each other.
 /// Throws error; what goes wrong later, check() tells.
 class coll {
  public:
@@ -79,7 +81,7 @@ class coll {
   [[nodiscard]] device::coll device() const noexcept;
 
   // ---- on a stream; the world's unless another is named. What they mean is said in
-  //      device/coll.hpp.
+  //      device/coll.hpp. What lies in the symmetric heap lies at the same place there on all ranks.
 
   void all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                   stream* on = nullptr);
@@ -109,8 +111,8 @@ class coll {
   };
   [[nodiscard]] choice explain(const void* out, const void* in, std::size_t bytes) const;
 
-  /// Waits for the stream. Throws what went wrong since the last check: error(asymmetric) when
-  /// ranks called different things, error(timeout, peer_lost, aborted).
+  /// Waits for the stream. Throws what has gone wrong: error(asymmetric) when ranks called different
+  /// things, error(timeout, peer_lost, aborted). Then this object is of no more use.
   void check(stream* on = nullptr);
 
  private:

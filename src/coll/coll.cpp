@@ -124,12 +124,19 @@ struct coll::state {
     }
   }
 
-  void move(move_kind kind, call c, stream* named) const {
+  void move(move_kind kind, const call& c, stream* named) const {
     const int blocks = kind == move_kind::barrier ? 1 : blocks_for(c.count);
     coll_impl::queue_move(on(named), {.blocks = blocks, .threads = rules.threads}, kind, c);
   }
 
-  void reduce(reduction_kind kind, call c, data_type type, int blocks, stream* named) const {
+  void reduce(reduction_kind kind, const call& c, data_type type, int blocks,
+              stream* named) const {
+    const bool on_bits =
+        c.op == coll_op::bit_and || c.op == coll_op::bit_or || c.op == coll_op::bit_xor;
+    if (on_bits && type != data_type::i32 && type != data_type::i64) {
+      throw error(errc::invalid_argument, "coll",
+                  std::string(to_string(c.op)) + " of " + to_string(type));
+    }
     constexpr std::array queues = {&coll_impl::queue_f64,  &coll_impl::queue_f32,
                                    &coll_impl::queue_f16,  &coll_impl::queue_bf16,
                                    &coll_impl::queue_e4m3, &coll_impl::queue_e5m2,
@@ -147,9 +154,11 @@ struct coll::state {
 };
 
 coll::coll(world& w, const coll_options& options) {
-  if (options.channels < 1 || options.shelf_bytes < 4096) {
+  const std::size_t least = std::max<std::size_t>(4096, 64 * static_cast<std::size_t>(w.size()));
+  if (options.channels < 1 || options.shelf_bytes < least) {
     throw error(errc::invalid_argument, "coll",
-                "at least one channel with a shelf of 4096 bytes is needed");
+                "at least one channel with a shelf of " + std::to_string(least) +
+                    " bytes is needed");
   }
   for (int pe = 0; pe < w.size(); ++pe) {
     if (!w.is_mapped(pe)) {
@@ -163,7 +172,14 @@ coll::coll(world& w, const coll_options& options) {
   rounded.shelf_bytes = round_up(options.shelf_bytes, device::line_bytes);
   state_ = std::make_unique<state>(w, rounded);
 }
-coll::~coll() = default;
+coll::~coll() {
+  if (!state_) return;
+  try {
+    state_->of->stream().sync();  // kernels may be using the memory
+  } catch (const error&) {
+    // Who wants to know has called check().
+  }
+}
 coll::coll(coll&&) noexcept = default;
 
 int coll::rank() const noexcept {
@@ -205,11 +221,6 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
 
 void coll::all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                       stream* on) {
-  const bool on_bits = op == coll_op::bit_and || op == coll_op::bit_or || op == coll_op::bit_xor;
-  if (on_bits && type != data_type::i32 && type != data_type::i64) {
-    throw error(errc::invalid_argument, "all_reduce",
-                std::string(to_string(op)) + " of " + to_string(type));
-  }
   const std::size_t bytes = count * size_of(type);
   const choice how = explain(out, in, bytes);
   call c = state_->make(out, in, count);
@@ -281,7 +292,8 @@ void coll::check(stream* on) {
   switch (s) {
     case status::invalid:
       throw error(errc::asymmetric, "coll",
-                  "ranks made different calls, or with other counts, types or operations");
+                  "ranks made different calls, or with other counts, types, operations or places "
+                  "in the symmetric heap");
     case status::timeout:
       throw error(errc::timeout, "coll", "not all ranks made the call");
     default:

@@ -36,6 +36,12 @@ void queue_i64(stream& on, const launch_shape& shape, reduction_kind kind, const
 enum class move_kind { barrier, all_gather, broadcast, gather, scatter, all_to_all };
 void queue_move(stream& on, const launch_shape& shape, move_kind kind, const call& c);
 
+/// The block's own.
+CW_FN inline device::coll channel_of(const device::kernel_context& k, const call& c) noexcept {
+  const auto blocks = static_cast<std::uint64_t>(k.block_count());
+  return c.with.channel(k.block_index(), (static_cast<std::uint64_t>(c.count) << 10U) | blocks);
+}
+
 /// One thread of each block notes what went wrong.
 CW_FN inline void note(const device::kernel_context& k, status* outcome, status s) noexcept {
   if (k.thread_index() != 0 || s == status::ok) return;

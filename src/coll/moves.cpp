@@ -10,7 +10,7 @@ struct move_kernel {
     const auto mine = device::impl::part::of<std::byte>(c.count, k.block_count(), k.block_index());
     std::byte* const out = c.out + mine.begin;
     const std::byte* const in = c.in + mine.begin;
-    const device::coll with = c.with.channel(k.block_index());
+    const device::coll with = channel_of(k, c);
     const auto g = k.block();
     status s = status::invalid;
     switch (kind) {

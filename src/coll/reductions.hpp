@@ -15,9 +15,9 @@ CW_FN inline device::symmetric<T> elements(const device::symmetric<std::byte>& a
 template <class T, class Op>
 struct all_reduce_kernel {
   static constexpr int max_threads = 512;
-  CW_FN void operator()(const device::kernel_context& k, const call& c, Op op) const {
+  CW_FN void operator()(const device::kernel_context& k, const call& c, const Op& op) const {
     const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
-    const device::coll with = c.with.channel(k.block_index());
+    const device::coll with = channel_of(k, c);
     auto* const out = reinterpret_cast<T*>(c.out) + mine.begin;
     const auto* const in = reinterpret_cast<const T*>(c.in) + mine.begin;
     const auto block = k.block();
@@ -33,10 +33,10 @@ template <class T>
 struct reduce_kernel {
   static constexpr int max_threads = 512;
   CW_FN void operator()(const device::kernel_context& k, const call& c,
-                        device::coll_ops::any op) const {
+                        const device::coll_ops::any& op) const {
     const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
     note(k, c.outcome,
-         c.with.channel(k.block_index())
+         channel_of(k, c)
              .reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
                      reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, c.root, op));
   }
@@ -46,11 +46,11 @@ template <class T>
 struct reduce_scatter_kernel {
   static constexpr int max_threads = 512;
   CW_FN void operator()(const device::kernel_context& k, const call& c,
-                        device::coll_ops::any op) const {
+                        const device::coll_ops::any& op) const {
     const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
     note(
         k, c.outcome,
-        c.with.channel(k.block_index())
+        channel_of(k, c)
             .reduce_scatter(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
                             reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, op, c.count));
   }

@@ -61,9 +61,11 @@ enum class coll_algorithm : std::uint8_t {
 /// that lives.
 /// Callers: all threads of `g`, with the same arguments, on every rank.
 /// Visibility: when a call returns ok, its result is there for every thread of `g`, and what was
-///         passed in may be written again.
+///         passed in may be written again. Nothing else is ordered, except by barrier().
 /// Fails:  timeout, peer_lost, aborted; invalid when ranks called different things, or counts,
 ///         types or operations differ: on all of them. Then all channels are of no more use.
+/// An operation of reductions has `a = op(a, b)` and `a = op.finish(a, ranks)` for accumulators, and
+/// `what` to tell it from others.
 class coll {
  public:
   struct parts;
@@ -73,8 +75,9 @@ class coll {
   [[nodiscard]] CW_FN int rank() const noexcept;
   [[nodiscard]] CW_FN int size() const noexcept;
   [[nodiscard]] CW_FN int channels() const noexcept;
-  /// Another channel, in [0, channels()).
-  [[nodiscard]] CW_FN coll channel(int which) const noexcept;
+  /// Another channel, in [0, channels()). `whole`: blocks that share a call say what all of it is,
+  /// the same on all ranks, so that ranks whose parts are equal by chance are not taken for agreed.
+  [[nodiscard]] CW_FN coll channel(int which, std::uint64_t whole = 0) const noexcept;
 
   template <group G>
   [[nodiscard]] CW_FN status barrier(const G& g) const noexcept;
@@ -95,7 +98,8 @@ class coll {
                                     const Op& op = {}) const noexcept;
 
   // In those that follow `stride` is from one rank's part of the longer memory to the next, `count`
-  // unless it is given: so each block of a grid can move some elements of all parts.
+  // unless it is given: so each block of a grid can move some elements of all parts. Elements are
+  // trivially copyable.
 
   /// out[i] = op over all ranks of in[rank() * stride + i].
   template <group G, number T, class Op = coll_ops::sum>
@@ -154,6 +158,7 @@ class coll {
     int size = 1;
     int channels = 1;
     int channel = 0;
+    std::uint64_t whole = 0;
     wait_limits limits;
     symmetric<std::byte> work;    ///< of all channels, one after the other
     std::size_t shelf_bytes = 0;  ///< of each of a channel's two shelves

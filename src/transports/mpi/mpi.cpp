@@ -107,6 +107,7 @@ class engine_mpi final : public engine {
   ~engine_mpi() override {
     ending_ = true;
     for (region& r : regions_) free_window(r.window);
+    send_last_answers();
     if (broken_ || !requests_.empty()) {
       // MPI may still read and write them. Reachable for as long as the process lives.
       // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): nothing is left to be done without it
@@ -476,6 +477,15 @@ class engine_mpi final : public engine {
     tell();
   }
 
+  /// The others have been heard last in free_window(): what is under way comes to its end.
+  void send_last_answers() {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!broken_ && !requests_.empty() && std::chrono::steady_clock::now() < end) {
+      const auto inside = mpi_.enter();
+      test_requests();
+    }
+  }
+
   // ---- starting; inside MPI where a name of it is used
 
   [[nodiscard]] bool full() const noexcept {
@@ -612,7 +622,8 @@ class engine_mpi final : public engine {
       }
       pending& op = take(nobody_, from.MPI_SOURCE);
       if (MPI_Recv(&op.asked, sizeof(op.asked), MPI_BYTE, from.MPI_SOURCE, request_tag, hosts_,
-                   MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+                   MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+          !peers_[static_cast<std::size_t>(op.pe)].lost) {
         op.answer = answer_to(op.asked);
         // Where it fails the rank is lost, and learns it otherwise.
         (void)watch(op, [&](MPI_Request* r) {

@@ -80,11 +80,17 @@ class coll_call {
 
   /// `what`: of the whole call; ranks that say something else are an error.
   CW_FN coll_call(const parts& p, const G& g, std::uint32_t what) noexcept
-      : p_(p), g_(g), what_(what), channel_(offset_of(p)) {
-    g.sync();  // all threads have left the call before, and its epoch is written
+      : p_(p),
+        g_(g),
+        what_(impl::coll_digest().add(what).add(p.whole).value()),
+        channel_(offset_of(p)) {
+    outcome_ = status::invalid;
+    if (p.channel < 0 || p.channel >= p.channels) return;
+    // One outcome for all threads, as another group may be failing now. Also, all threads have left
+    // the call before, and its epoch is written.
+    outcome_ = agree(g, static_cast<status>(failed().load(order::relaxed)));
     epoch_ = own().epoch;
     turn_ = own().turn;
-    outcome_ = static_cast<status>(failed().load(order::relaxed));
   }
 
   /// Begins a step that ends with meet(). False: the channel has failed.
@@ -115,9 +121,15 @@ class coll_call {
     return outcome_;
   }
 
+  /// Says hello, so that the others do not wait, and fails: for an argument that cannot be.
+  CW_COLD CW_FN status refuse() noexcept {
+    if (step() && meet() == status::ok) (void)settle(status::invalid);
+    return end();
+  }
+
   /// Ends the call: every thread's result is there for all.
   CW_FN status end() noexcept {
-    if (g_.rank() == 0) {
+    if (g_.rank() == 0 && outcome_ == status::ok) {
       own().epoch = epoch_;
       own().turn = turn_;
     }

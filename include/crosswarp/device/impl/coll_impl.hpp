@@ -17,9 +17,10 @@ CW_FN inline int coll::size() const noexcept {
 CW_FN inline int coll::channels() const noexcept {
   return p_.channels;
 }
-CW_FN inline coll coll::channel(int which) const noexcept {
+CW_FN inline coll coll::channel(int which, std::uint64_t whole) const noexcept {
   coll other = *this;
   other.p_.channel = which;
+  other.p_.whole = whole;
   return other;
 }
 
@@ -41,8 +42,8 @@ enum class coll_kind : std::uint8_t {
 
 template <class T>
 CW_FN constexpr std::uint64_t type_code() noexcept {
-  return sizeof(T) * 4 + (std::is_same_v<T, bfloat16> || std::is_same_v<T, fp8_e4m3> ? 1 : 0) +
-         (std::is_integral_v<T> ? 2 : 0);
+  return sizeof(T) * 8 + (std::is_same_v<T, bfloat16> || std::is_same_v<T, fp8_e4m3> ? 1 : 0) +
+         (std::is_integral_v<T> ? 2 : 0) + (std::is_signed_v<T> ? 4 : 0);
 }
 
 CW_FN inline bool is_wide(const void* p) noexcept {
@@ -326,6 +327,12 @@ CW_FN inline coll_digest digest(coll_kind kind, std::uint64_t count, std::uint64
   return d;
 }
 
+template <class T>
+CW_FN inline auto bytes(T* p) noexcept {
+  using byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return reinterpret_cast<byte*>(p);
+}
+
 /// Elements of T in each rank's part of a shelf, whole tiles of a GPU's.
 template <class T>
 CW_FN inline std::size_t share(const coll::parts& p) noexcept {
@@ -390,6 +397,7 @@ CW_FN inline status coll::reduce(const G& g, T* out, const T* in, std::size_t co
       impl::digest<T>(impl::coll_kind::reduce, count, static_cast<std::uint64_t>(root))
           .add(static_cast<std::uint64_t>(op.what));
   coll_call<G> call(p_, g, what.value());
+  if (root < 0 || root >= p_.size) return call.refuse();
   impl::in_pieces<T>(count, p_.shelf_bytes / sizeof(T), [&](std::size_t at, std::size_t n) {
     if (!call.step()) return false;
     copy(g, call.shelf(p_.rank), in + at, n * sizeof(T));
@@ -433,6 +441,10 @@ CW_FN inline status coll::reduce_scatter(const G& g, T* out, const T* in, std::s
 template <group G, class T>
 CW_FN inline status coll::all_gather(const G& g, T* out, const T* in, std::size_t count,
                                      std::size_t stride) const noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if constexpr (!std::is_same_v<T, std::byte>) {
+    return all_gather(g, impl::bytes(out), impl::bytes(in), count * sizeof(T), stride * sizeof(T));
+  }
   if (stride == 0) stride = count;
   coll_call<G> call(p_, g, impl::digest<T>(impl::coll_kind::all_gather, count, 0).value());
   impl::in_pieces<T>(count, p_.shelf_bytes / sizeof(T), [&](std::size_t at, std::size_t n) {
@@ -450,6 +462,7 @@ CW_FN inline status coll::all_gather(const G& g, T* out, const T* in, std::size_
 template <group G, class T>
 CW_FN inline status coll::all_gather_v(const G& g, T* out, const T* in, const std::size_t* counts,
                                        const std::size_t* places) const noexcept {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 64, "what a shelf has room for");
   auto what = impl::digest<T>(impl::coll_kind::all_gather, 0, 1);
   std::size_t longest = 0;
   for (int pe = 0; pe < p_.size; ++pe) {
@@ -477,9 +490,14 @@ CW_FN inline status coll::all_gather_v(const G& g, T* out, const T* in, const st
 template <group G, class T>
 CW_FN inline status coll::broadcast(const G& g, T* data, std::size_t count,
                                     int root) const noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if constexpr (!std::is_same_v<T, std::byte>) {
+    return broadcast(g, impl::bytes(data), count * sizeof(T), root);
+  }
   coll_call<G> call(
       p_, g,
       impl::digest<T>(impl::coll_kind::broadcast, count, static_cast<std::uint64_t>(root)).value());
+  if (root < 0 || root >= p_.size) return call.refuse();
   impl::in_pieces<T>(count, p_.shelf_bytes / sizeof(T), [&](std::size_t at, std::size_t n) {
     if (!call.step()) return false;
     if (p_.rank == root) copy(g, call.shelf(root), data + at, n * sizeof(T));
@@ -493,10 +511,16 @@ CW_FN inline status coll::broadcast(const G& g, T* data, std::size_t count,
 template <group G, class T>
 CW_FN inline status coll::gather(const G& g, T* out, const T* in, std::size_t count, int root,
                                  std::size_t stride) const noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if constexpr (!std::is_same_v<T, std::byte>) {
+    return gather(g, impl::bytes(out), impl::bytes(in), count * sizeof(T), root,
+                  stride * sizeof(T));
+  }
   if (stride == 0) stride = count;
   coll_call<G> call(
       p_, g,
       impl::digest<T>(impl::coll_kind::gather, count, static_cast<std::uint64_t>(root)).value());
+  if (root < 0 || root >= p_.size) return call.refuse();
   impl::in_pieces<T>(count, p_.shelf_bytes / sizeof(T), [&](std::size_t at, std::size_t n) {
     if (!call.step()) return false;
     copy(g, call.shelf(p_.rank), in + at, n * sizeof(T));
@@ -512,10 +536,16 @@ CW_FN inline status coll::gather(const G& g, T* out, const T* in, std::size_t co
 template <group G, class T>
 CW_FN inline status coll::scatter(const G& g, T* out, const T* in, std::size_t count, int root,
                                   std::size_t stride) const noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if constexpr (!std::is_same_v<T, std::byte>) {
+    return scatter(g, impl::bytes(out), impl::bytes(in), count * sizeof(T), root,
+                   stride * sizeof(T));
+  }
   if (stride == 0) stride = count;
   coll_call<G> call(
       p_, g,
       impl::digest<T>(impl::coll_kind::scatter, count, static_cast<std::uint64_t>(root)).value());
+  if (root < 0 || root >= p_.size) return call.refuse();
   const std::size_t room = impl::share<T>(p_);
   impl::in_pieces<T>(count, room, [&](std::size_t at, std::size_t n) {
     if (!call.step()) return false;
@@ -533,6 +563,10 @@ CW_FN inline status coll::scatter(const G& g, T* out, const T* in, std::size_t c
 template <group G, class T>
 CW_FN inline status coll::all_to_all(const G& g, T* out, const T* in, std::size_t count,
                                      std::size_t stride) const noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if constexpr (!std::is_same_v<T, std::byte>) {
+    return all_to_all(g, impl::bytes(out), impl::bytes(in), count * sizeof(T), stride * sizeof(T));
+  }
   if (stride == 0) stride = count;
   coll_call<G> call(p_, g, impl::digest<T>(impl::coll_kind::all_to_all, count, 0).value());
   const std::size_t room = impl::share<T>(p_);
@@ -559,6 +593,7 @@ CW_FN inline status coll::all_to_all(const G& g, T* out, const T* in, std::size_
 template <group G, class T>
 CW_FN inline status coll::all_to_all_v(const G& g, T* out, const T* in,
                                        const all_to_all_plan& plan) const noexcept {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 64, "what a shelf has room for");
   coll_call<G> call(p_, g, impl::digest<T>(impl::coll_kind::all_to_all_v, 0, 0).value());
   const auto ranks = static_cast<std::size_t>(p_.size);
   const auto mine = static_cast<std::size_t>(p_.rank);
@@ -579,7 +614,10 @@ CW_FN inline status coll::all_to_all_v(const G& g, T* out, const T* in,
       fits = fits && sent == counts_of(to)[ranks + from];
     }
   }
-  if (!fits) return call.settle(status::invalid);
+  if (!fits) {
+    (void)call.settle(status::invalid);
+    return call.end();
+  }
   const auto piece_of = [&](std::size_t count, std::size_t at) {
     const std::size_t n = count > at ? count - at : 0;
     return n < room ? n : room;

@@ -11,7 +11,7 @@ namespace impl {
 template <class A, class F>
 CW_FN constexpr A wrapping(A a, A b, const F& f) noexcept {
   if constexpr (std::is_integral_v<A>) {
-    using u = std::make_unsigned_t<A>;
+    using u = std::common_type_t<std::make_unsigned_t<A>, unsigned>;
     return static_cast<A>(f(static_cast<u>(a), static_cast<u>(b)));
   } else {
     return f(a, b);
@@ -64,7 +64,7 @@ struct avg {
   }
   template <class A>
   CW_FN static constexpr A finish(A a, int ranks) noexcept {
-    return a / static_cast<A>(ranks);
+    return static_cast<A>(a / static_cast<std::common_type_t<A, int>>(ranks));
   }
 };
 struct prod : impl::as_it_is {
