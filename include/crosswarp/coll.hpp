@@ -81,7 +81,8 @@ class coll {
   [[nodiscard]] device::coll device() const noexcept;
 
   // ---- on a stream; the world's unless another is named. What they mean is said in
-  //      device/coll.hpp. What lies in the symmetric heap lies at the same place there on all ranks.
+  //      device/coll.hpp. What lies in the symmetric heap lies at the same place there on all
+  //      ranks.
 
   void all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                   stream* on = nullptr);
@@ -111,8 +112,8 @@ class coll {
   };
   [[nodiscard]] choice explain(const void* out, const void* in, std::size_t bytes) const;
 
-  /// Waits for the stream. Throws what has gone wrong: error(asymmetric) when ranks called different
-  /// things, error(timeout, peer_lost, aborted). Then this object is of no more use.
+  /// Waits for the stream. Throws what has gone wrong: error(asymmetric) when ranks called
+  /// different things, error(timeout, peer_lost, aborted). Then this object is of no more use.
   void check(stream* on = nullptr);
 
  private:

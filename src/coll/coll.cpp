@@ -129,8 +129,7 @@ struct coll::state {
     coll_impl::queue_move(on(named), {.blocks = blocks, .threads = rules.threads}, kind, c);
   }
 
-  void reduce(reduction_kind kind, const call& c, data_type type, int blocks,
-              stream* named) const {
+  void reduce(reduction_kind kind, const call& c, data_type type, int blocks, stream* named) const {
     const bool on_bits =
         c.op == coll_op::bit_and || c.op == coll_op::bit_or || c.op == coll_op::bit_xor;
     if (on_bits && type != data_type::i32 && type != data_type::i64) {
@@ -156,9 +155,9 @@ struct coll::state {
 coll::coll(world& w, const coll_options& options) {
   const std::size_t least = std::max<std::size_t>(4096, 64 * static_cast<std::size_t>(w.size()));
   if (options.channels < 1 || options.shelf_bytes < least) {
-    throw error(errc::invalid_argument, "coll",
-                "at least one channel with a shelf of " + std::to_string(least) +
-                    " bytes is needed");
+    throw error(
+        errc::invalid_argument, "coll",
+        "at least one channel with a shelf of " + std::to_string(least) + " bytes is needed");
   }
   for (int pe = 0; pe < w.size(); ++pe) {
     if (!w.is_mapped(pe)) {

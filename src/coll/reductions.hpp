@@ -36,9 +36,9 @@ struct reduce_kernel {
                         const device::coll_ops::any& op) const {
     const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
     note(k, c.outcome,
-         channel_of(k, c)
-             .reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
-                     reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, c.root, op));
+         channel_of(k, c).reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
+                                 reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, c.root,
+                                 op));
   }
 };
 
@@ -48,11 +48,10 @@ struct reduce_scatter_kernel {
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         const device::coll_ops::any& op) const {
     const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
-    note(
-        k, c.outcome,
-        channel_of(k, c)
-            .reduce_scatter(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
-                            reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, op, c.count));
+    note(k, c.outcome,
+         channel_of(k, c).reduce_scatter(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
+                                         reinterpret_cast<const T*>(c.in) + mine.begin, mine.size,
+                                         op, c.count));
   }
 };
 

@@ -64,8 +64,8 @@ enum class coll_algorithm : std::uint8_t {
 ///         passed in may be written again. Nothing else is ordered, except by barrier().
 /// Fails:  timeout, peer_lost, aborted; invalid when ranks called different things, or counts,
 ///         types or operations differ: on all of them. Then all channels are of no more use.
-/// An operation of reductions has `a = op(a, b)` and `a = op.finish(a, ranks)` for accumulators, and
-/// `what` to tell it from others.
+/// An operation of reductions has `a = op(a, b)` and `a = op.finish(a, ranks)` for accumulators,
+/// and `what` to tell it from others.
 class coll {
  public:
   struct parts;

@@ -54,8 +54,8 @@ template <class T>
 using accumulator_t = typename accumulator<T>::type;
 
 template <class T>
-concept number = std::is_arithmetic_v<accumulator_t<T>> && !std::is_same_v<T, bool> &&
-    sizeof(T) <= 8;
+concept number =
+    std::is_arithmetic_v<accumulator_t<T>> && !std::is_same_v<T, bool> && sizeof(T) <= 8;
 
 template <number T>
 [[nodiscard]] CW_FN inline accumulator_t<T> widen(T value) noexcept;

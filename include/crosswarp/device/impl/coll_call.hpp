@@ -84,7 +84,6 @@ class coll_call {
         g_(g),
         what_(impl::coll_digest().add(what).add(p.whole).value()),
         channel_(offset_of(p)) {
-    outcome_ = status::invalid;
     if (p.channel < 0 || p.channel >= p.channels) return;
     // One outcome for all threads, as another group may be failing now. Also, all threads have left
     // the call before, and its epoch is written.
@@ -268,7 +267,7 @@ class coll_call {
   std::uint32_t epoch_ = 0;
   std::uint32_t turn_ = 0;
   bool clean_ = false;
-  status outcome_ = status::ok;
+  status outcome_ = status::invalid;
 };
 
 }  // namespace crosswarp::device
