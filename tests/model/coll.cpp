@@ -73,7 +73,7 @@ void explore(cw::schedule s, int ranks, int threads, const std::vector<coll_algo
 }
 
 cw::schedule few() {
-  return cw::schedule::exhaustive(1, 2000);
+  return cw::schedule::exhaustive(1, 600);
 }
 cw::schedule walks() {
   return cw::schedule::random(20261115, 100);
