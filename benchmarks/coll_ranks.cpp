@@ -17,14 +17,16 @@ struct all_reduces {
                         const dev::symmetric<float>& data, std::size_t count, bool direct,
                         int rounds, double* out, status* outcome) const {
     const dev::coll with = all.channel(k.block_index());
-    const auto mine = dev::impl::part::of<float>(count, k.block_count(), k.block_index());
-    const auto part = data.part<float>(mine.begin * sizeof(float));
+    const dev::sharing<float> shared(count, k.block_count());
+    float* const mine = data.local() + shared.begin(k.block_index());
+    const std::size_t size = shared.size(k.block_index());
+    const dev::share which{k.block_index(), k.block_count()};
     const auto g = k.block();
     const std::uint64_t begin = dev::now_ns();
     status s = status::ok;
     for (int i = 0; i < rounds && s == status::ok; ++i) {
-      s = direct ? with.all_reduce(g, part, part, mine.size)
-                 : with.all_reduce(g, part.local(), part.local(), mine.size);
+      s = direct ? with.all_reduce(g, data, data, count, dev::coll_ops::sum{}, which)
+                 : with.all_reduce(g, mine, mine, size);
     }
     if (k.block_index() != 0 || k.thread_index() != 0) return;
     *out = static_cast<double>(dev::now_ns() - begin) / rounds;

@@ -17,6 +17,9 @@
 // A kernel for large blocks says `static constexpr int max_threads = 1024;`, so that a GPU's
 // registers suffice for so many threads.
 //
+// A kernel that says `static constexpr bool place_next = true;` lets the next one be placed while
+// it runs, see launch_shape::place_early.
+//
 // To run it on a GPU, compile the file as CUDA: crosswarp_add_kernels(target file.cpp) in CMake.
 #pragma once
 
@@ -36,6 +39,9 @@ struct launch_shape {
   /// All blocks are on the device at once, so that they may wait for each other. The launch
   /// throws error(does_not_fit) when that cannot be.
   bool resident = false;
+  /// On a GPU that can: the grid's blocks are placed while the kernel before it in the stream still
+  /// runs, provided that one says `place_next`, and begin when it has ended. Both have to fit.
+  bool place_early = false;
   /// What ends the grid's own waits (grid().sync()); a world's launches pass the world's.
   device::wait_limits limits = {};
 };

@@ -6,6 +6,7 @@
 
 #include "coll/kernels.hpp"
 #include "crosswarp/error.hpp"
+#include "crosswarp/world_launch.hpp"
 
 namespace crosswarp {
 
@@ -15,34 +16,53 @@ using coll_impl::reduction_kind;
 
 namespace {
 
+constexpr std::size_t round_up(std::size_t n, std::size_t to) {
+  return (n + to - 1) / to * to;
+}
+
+/// Threads of blocks of which a multiprocessor holds two.
+constexpr std::size_t small_block = 256;
+
 /// How a device shares out a call, and which algorithm is best up to which size.
 struct shape_rules {
-  int blocks;              ///< at most
-  int threads;             ///< of a block
-  std::size_t per_block;   ///< bytes that are worth a block of their own
-  std::size_t shelf;       ///< of each block's channel
-  std::size_t packets;     ///< for each sender in each inbox of a channel
-  std::size_t push_bytes;  ///< of the whole call
+  int blocks;                  ///< at most
+  int threads;                 ///< of a block, at most
+  std::size_t per_block;       ///< bytes that are worth a block of their own
+  std::size_t shelf;           ///< of each block's channel
+  std::size_t push_per_block;  ///< bytes that a block pushes, so much room each sender has
+  std::size_t push_bytes;      ///< of the whole call
   std::size_t pull_bytes;
+  std::size_t early_bytes;  ///< up to here blocks are small, and placed early
 };
 
-/// A rank on a CPU is one thread. On a GPU ranks may share the multiprocessors.
-shape_rules rules_for(device_ref d, int ranks) {
-  const auto n = static_cast<std::size_t>(ranks);
-  if (d.kind() == device_kind::cpu) {
-    return {1, 1, ~std::size_t{0}, 256U << 10U, 32, 8, 4U << 10U};
+int multiprocessors(device_ref d) {
+  for (const device_info& info : devices()) {
+    if (info.device == d) return info.multiprocessors;
   }
-  return {std::max(1, 128 / ranks),
+  return 1;
+}
+
+/// A rank on a CPU is one thread. On a GPU ranks may share the multiprocessors: all their blocks
+/// have to be there at once, twice over when they are placed early. Measured on an H200, see
+/// docs/measurements/coll.md.
+shape_rules rules_for(world& w) {
+  const device_ref d = w.options().device;
+  if (d.kind() == device_kind::cpu) {
+    return {1, 1, ~std::size_t{0}, 256U << 10U, 256, 8, 4U << 10U, 0};
+  }
+  const int ranks = w.size();
+  const int here = world_impl::gathered_ranks(w.state());
+  const int blocks = std::max(1, std::min((multiprocessors(d) - 4) / here, 128 / ranks));
+  // One warp is left for the words that ranks tell each other.
+  const std::size_t push = ranks == 2 ? (small_block - 32) * 8 : (small_block / 2) * 8;
+  return {blocks,
           512,
           8U << 10U,
           128U << 10U,
-          std::clamp<std::size_t>(std::size_t{8192} / n, 64, 1024),
-          32U << 10U,
-          ranks == 2 ? 1U << 20U : 128U << 10U};
-}
-
-constexpr std::size_t round_up(std::size_t n, std::size_t to) {
-  return (n + to - 1) / to * to;
+          push,
+          push * static_cast<std::size_t>(blocks),
+          (512U << 10U) / static_cast<std::size_t>(ranks),
+          1U << 20U};
 }
 
 }  // namespace
@@ -52,7 +72,7 @@ struct channel_set {
   channel_set(world& w, int channels, std::size_t shelf_bytes, std::size_t packets,
               std::uint32_t first_epoch)
       : work(w, static_cast<std::size_t>(channels) *
-                    device::coll::channel_bytes(w.size(), shelf_bytes, packets)) {
+                    device::coll::bytes_of_channel(w.size(), shelf_bytes, packets)) {
     view.rank = w.rank();
     view.size = w.size();
     view.channels = channels;
@@ -60,11 +80,11 @@ struct channel_set {
     view.work = work.device();
     view.shelf_bytes = shelf_bytes;
     view.packets = packets;
+    view.channel_bytes = device::coll::bytes_of_channel(w.size(), shelf_bytes, packets);
     if (first_epoch == 0) return;
-    const std::size_t stride = device::coll::channel_bytes(w.size(), shelf_bytes, packets);
     for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
       work.write(std::as_bytes(std::span(&first_epoch, 1)),
-                 c * stride + device::coll::epoch_offset(w.size()));
+                 c * view.channel_bytes + device::coll::epoch_offset(w.size()));
     }
   }
 
@@ -76,11 +96,11 @@ struct coll::state {
   state(world& w, const coll_options& o)
       : of(&w),
         options(o),
-        rules(rules_for(w.options().device, w.size())),
-        queued(w, rules.blocks, rules.shelf, rules.packets, o.first_epoch),
-        own(w, o.channels, o.shelf_bytes, rules.packets, o.first_epoch),
+        rules(rules_for(w)),
+        queued(w, rules.blocks, rules.shelf, rules.push_per_block / 8, o.first_epoch),
+        own(w, o.channels, o.shelf_bytes, rules.push_per_block / 8, o.first_epoch),
         outcome(w.options().device, 1, memory_kind::pinned) {
-    own.view.push_bytes = std::min(rules.push_bytes, rules.packets * 8);
+    own.view.push_bytes = std::min(rules.push_bytes, rules.push_per_block);
     own.view.pull_bytes = rules.pull_bytes;
     w.barrier();  // everybody's memory is as it has to be at the start
   }
@@ -93,9 +113,25 @@ struct coll::state {
     return s;
   }
 
-  [[nodiscard]] int blocks_for(std::size_t bytes) const {
-    const std::size_t wanted = std::max<std::size_t>(1, bytes / rules.per_block);
+  [[nodiscard]] int blocks_for(std::size_t bytes, std::size_t per_block) const {
+    const std::size_t wanted = std::max<std::size_t>(1, (bytes + per_block - 1) / per_block);
     return static_cast<int>(std::min(wanted, static_cast<std::size_t>(rules.blocks)));
+  }
+  [[nodiscard]] int blocks_for(std::size_t bytes) const {
+    return blocks_for(bytes, rules.per_block);
+  }
+
+  /// For so many bytes by so many blocks. A block that pushes has a thread for each packet, and a
+  /// warp for the words that ranks tell each other.
+  [[nodiscard]] launch_shape shape_for(std::size_t bytes, int blocks, bool pushes) const {
+    launch_shape shape{.blocks = blocks, .threads = rules.threads};
+    if (bytes > rules.early_bytes) return shape;
+    const std::size_t packets = bytes / static_cast<std::size_t>(blocks) / 8;
+    const std::size_t threads = pushes ? std::min(small_block, round_up(packets, 32) + 32)
+                                       : std::min<std::size_t>(small_block, bytes);
+    shape.threads = static_cast<int>(std::max<std::size_t>(threads, 32));
+    shape.place_early = true;
+    return shape;
   }
 
   /// The offset in the heap of memory that is symmetric without further ado.
@@ -124,24 +160,29 @@ struct coll::state {
     }
   }
 
-  void move(move_kind kind, const call& c, stream* named) const {
+  void move(move_kind kind, call c, stream* named) const {
     const int blocks = kind == move_kind::barrier ? 1 : blocks_for(c.count);
-    coll_impl::queue_move(on(named), {.blocks = blocks, .threads = rules.threads}, kind, c);
+    c.each = device::sharing<std::byte>(c.count, blocks).size(0);
+    coll_impl::queue_move(on(named), shape_for(c.count, blocks, false), kind, c);
   }
 
-  void reduce(reduction_kind kind, const call& c, data_type type, int blocks, stream* named) const {
+  void reduce(reduction_kind kind, call c, data_type type, const launch_shape& shape,
+              stream* named) const {
     const bool on_bits =
         c.op == coll_op::bit_and || c.op == coll_op::bit_or || c.op == coll_op::bit_xor;
     if (on_bits && type != data_type::i32 && type != data_type::i64) {
       throw error(errc::invalid_argument, "coll",
                   std::string(to_string(c.op)) + " of " + to_string(type));
     }
+    // In bytes, so that there is one for all types.
+    const std::size_t size = size_of(type);
+    c.each = device::sharing<std::byte>(c.count * size, shape.blocks).size(0);
+    c.each = c.each < c.count * size ? c.each / size : c.count;
     constexpr std::array queues = {&coll_impl::queue_f64,  &coll_impl::queue_f32,
                                    &coll_impl::queue_f16,  &coll_impl::queue_bf16,
                                    &coll_impl::queue_e4m3, &coll_impl::queue_e5m2,
                                    &coll_impl::queue_i32,  &coll_impl::queue_i64};
-    queues[static_cast<std::size_t>(type)](on(named), {.blocks = blocks, .threads = rules.threads},
-                                           kind, c);
+    queues[static_cast<std::size_t>(type)](on(named), shape, kind, c);
   }
 
   world* of;
@@ -196,24 +237,31 @@ device::coll coll::device() const noexcept {
 
 coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) const {
   const state& s = *state_;
-  const int blocks = s.blocks_for(bytes);
   const auto ranks = std::to_string(size()) + " ranks";
-  if (s.options.algorithm != coll_algorithm::automatic) {
-    return {s.options.algorithm, blocks, false, "asked for in coll_options"};
+  const int push_blocks = s.blocks_for(bytes, s.rules.push_per_block);
+  const std::size_t room = s.rules.push_per_block * static_cast<std::size_t>(push_blocks);
+  const coll_algorithm asked = s.options.algorithm;
+  if (asked == coll_algorithm::push && bytes > room) {
+    return {coll_algorithm::pull, s.blocks_for(bytes), false,
+            "push was asked for in coll_options, but there is room for " + std::to_string(room) +
+                " bytes"};
   }
-  const std::size_t room = s.rules.packets * 8 * static_cast<std::size_t>(blocks);
+  if (asked != coll_algorithm::automatic) {
+    return {asked, asked == coll_algorithm::push ? push_blocks : s.blocks_for(bytes), false,
+            "asked for in coll_options"};
+  }
   if (bytes <= std::min(s.rules.push_bytes, room)) {
-    return {coll_algorithm::push, blocks, false,
-            "up to " + std::to_string(std::min(s.rules.push_bytes, room)) +
+    return {coll_algorithm::push, push_blocks, false,
+            "up to " + std::to_string(s.rules.push_bytes) +
                 " bytes a meeting takes longer than sending everything to everybody"};
   }
   if (bytes <= s.rules.pull_bytes) {
-    return {coll_algorithm::pull, blocks, false,
+    return {coll_algorithm::pull, s.blocks_for(bytes, s.rules.per_block / 2), false,
             "up to " + std::to_string(s.rules.pull_bytes) + " bytes, " + ranks +
                 " read everything faster than they meet twice"};
   }
   const bool direct = s.in_heap(out, bytes) && s.in_heap(in, bytes);
-  return {coll_algorithm::two_shot, blocks, direct,
+  return {coll_algorithm::two_shot, s.blocks_for(bytes, 4 * s.rules.per_block), direct,
           direct ? "long, and both are symmetric memory: each element is read and written once"
                  : "long; through the communicator's own memory, as the caller's is not symmetric"};
 }
@@ -230,7 +278,8 @@ void coll::all_reduce(void* out, const void* in, std::size_t count, data_type ty
     c.shared_out = {peers, rank(), *state_->in_heap(out, bytes), bytes};
     c.shared_in = {peers, rank(), *state_->in_heap(in, bytes), bytes};
   }
-  state_->reduce(reduction_kind::all_reduce, c, type, how.blocks, on);
+  state_->reduce(reduction_kind::all_reduce, c, type,
+                 state_->shape_for(bytes, how.blocks, how.algorithm == coll_algorithm::push), on);
 }
 
 void coll::reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
@@ -239,7 +288,9 @@ void coll::reduce(void* out, const void* in, std::size_t count, data_type type, 
   call c = state_->make(out, in, count);
   c.op = op;
   c.root = root;
-  state_->reduce(reduction_kind::reduce, c, type, state_->blocks_for(count * size_of(type)), on);
+  const std::size_t bytes = count * size_of(type);
+  state_->reduce(reduction_kind::reduce, c, type,
+                 state_->shape_for(bytes, state_->blocks_for(bytes), false), on);
 }
 
 void coll::reduce_scatter(void* out, const void* in, std::size_t count, data_type type, coll_op op,
@@ -247,7 +298,8 @@ void coll::reduce_scatter(void* out, const void* in, std::size_t count, data_typ
   call c = state_->make(out, in, count);
   c.op = op;
   const std::size_t bytes = count * size_of(type) * static_cast<std::size_t>(size());
-  state_->reduce(reduction_kind::reduce_scatter, c, type, state_->blocks_for(bytes), on);
+  state_->reduce(reduction_kind::reduce_scatter, c, type,
+                 state_->shape_for(bytes, state_->blocks_for(bytes), false), on);
 }
 
 void coll::all_gather(void* out, const void* in, std::size_t bytes, stream* on) {

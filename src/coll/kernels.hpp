@@ -13,6 +13,7 @@ struct call {
   std::byte* out = nullptr;
   const std::byte* in = nullptr;
   std::size_t count = 0;  ///< elements, or bytes of those that only move
+  std::size_t each = 0;   ///< of them for a block, as device::sharing says
   coll_op op = coll_op::sum;
   coll_algorithm how = coll_algorithm::automatic;
   int root = 0;
@@ -35,6 +36,24 @@ void queue_i64(stream& on, const launch_shape& shape, reduction_kind kind, const
 
 enum class move_kind { barrier, all_gather, broadcast, gather, scatter, all_to_all };
 void queue_move(stream& on, const launch_shape& shape, move_kind kind, const call& c);
+
+/// What the host's kernels have in common. A GPU has registers for two blocks of 256 threads on a
+/// multiprocessor then, so that the next call's can be placed while this one's run.
+struct kernel_rules {
+  static constexpr int max_threads = 512;
+  static constexpr bool place_next = true;
+};
+
+/// The elements of this block.
+struct block_part {
+  std::size_t begin;
+  std::size_t size;
+  CW_FN block_part(const device::kernel_context& k, const call& c) noexcept
+      : begin(c.each * static_cast<std::size_t>(k.block_index())) {
+    if (begin > c.count) begin = c.count;
+    size = c.count - begin < c.each ? c.count - begin : c.each;
+  }
+};
 
 /// The block's own.
 CW_FN inline device::coll channel_of(const device::kernel_context& k, const call& c) noexcept {

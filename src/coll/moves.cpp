@@ -4,10 +4,9 @@
 namespace crosswarp::coll_impl {
 namespace {
 
-struct move_kernel {
-  static constexpr int max_threads = 512;
+struct move_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, move_kind kind) const {
-    const auto mine = device::impl::part::of<std::byte>(c.count, k.block_count(), k.block_index());
+    const block_part mine(k, c);
     std::byte* const out = c.out + mine.begin;
     const std::byte* const in = c.in + mine.begin;
     const device::coll with = channel_of(k, c);

@@ -5,36 +5,27 @@
 
 namespace crosswarp::coll_impl {
 
-/// Symmetric memory as elements, from `first` on.
-template <class T>
-CW_FN inline device::symmetric<T> elements(const device::symmetric<std::byte>& all,
-                                           std::size_t first) noexcept {
-  return all.template part<T>(first * sizeof(T));
-}
-
 template <class T, class Op>
-struct all_reduce_kernel {
-  static constexpr int max_threads = 512;
+struct all_reduce_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const Op& op) const {
-    const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
+    const block_part mine(k, c);
     const device::coll with = channel_of(k, c);
     auto* const out = reinterpret_cast<T*>(c.out) + mine.begin;
     const auto* const in = reinterpret_cast<const T*>(c.in) + mine.begin;
     const auto block = k.block();
     const status s = c.shared_in.size() != 0
-                         ? with.all_reduce(block, elements<T>(c.shared_out, mine.begin),
-                                           elements<T>(c.shared_in, mine.begin), mine.size, op)
+                         ? with.all_reduce(block, c.shared_out.part<T>(0), c.shared_in.part<T>(0),
+                                           c.count, op, {k.block_index(), k.block_count()})
                          : with.all_reduce(block, out, in, mine.size, op, c.how);
     note(k, c.outcome, s);
   }
 };
 
 template <class T>
-struct reduce_kernel {
-  static constexpr int max_threads = 512;
+struct reduce_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         const device::coll_ops::any& op) const {
-    const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
+    const block_part mine(k, c);
     note(k, c.outcome,
          channel_of(k, c).reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
                                  reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, c.root,
@@ -43,11 +34,10 @@ struct reduce_kernel {
 };
 
 template <class T>
-struct reduce_scatter_kernel {
-  static constexpr int max_threads = 512;
+struct reduce_scatter_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         const device::coll_ops::any& op) const {
-    const auto mine = device::impl::part::of<T>(c.count, k.block_count(), k.block_index());
+    const block_part mine(k, c);
     note(k, c.outcome,
          channel_of(k, c).reduce_scatter(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
                                          reinterpret_cast<const T*>(c.in) + mine.begin, mine.size,

@@ -57,6 +57,26 @@ enum class coll_algorithm : std::uint8_t {
   return names[static_cast<int>(a)];
 }
 
+/// `count` elements in equal parts, multiples of 16 bytes each; the last may be short or empty. How
+/// ranks, and blocks of a grid, share them out.
+template <class T>
+class sharing {
+ public:
+  CW_FN sharing(std::size_t count, int parts) noexcept;
+  [[nodiscard]] CW_FN std::size_t begin(int which) const noexcept;
+  [[nodiscard]] CW_FN std::size_t size(int which) const noexcept;
+
+ private:
+  std::size_t count_;
+  std::size_t each_;
+};
+
+/// Which of how many blocks this is that share a call.
+struct share {
+  int which = 0;
+  int of = 1;
+};
+
 /// Where calls of one channel are made; got from crosswarp::coll::device(), by value, valid while
 /// that lives.
 /// Callers: all threads of `g`, with the same arguments, on every rank.
@@ -88,10 +108,12 @@ class coll {
   all_reduce(const G& g, T* out, const T* in, std::size_t count, const Op& op = {},
              coll_algorithm how = coll_algorithm::automatic) const noexcept;
   /// On symmetric memory, without a copy; the same place on all ranks. In place when they are the
-  /// same. For what is long: each element is read once and written once.
+  /// same. For what is long: each element is read once and written once. Blocks that share the
+  /// call pass the same memory and which of them they are, and have a channel each.
   template <group G, number T, class Op = coll_ops::sum>
   [[nodiscard]] CW_FN status all_reduce(const G& g, const symmetric<T>& out, const symmetric<T>& in,
-                                        std::size_t count, const Op& op = {}) const noexcept;
+                                        std::size_t count, const Op& op = {},
+                                        const share& mine = {}) const noexcept;
   /// The same at `root` alone; others' `out` is not used.
   template <group G, number T, class Op = coll_ops::sum>
   [[nodiscard]] CW_FN status reduce(const G& g, T* out, const T* in, std::size_t count, int root,
@@ -160,15 +182,16 @@ class coll {
     int channel = 0;
     std::uint64_t whole = 0;
     wait_limits limits;
-    symmetric<std::byte> work;    ///< of all channels, one after the other
-    std::size_t shelf_bytes = 0;  ///< of each of a channel's two shelves
-    std::size_t packets = 0;      ///< room for each sender in each of a channel's two inboxes
-    std::size_t push_bytes = 0;   ///< up to here calls push, as far as there is room
-    std::size_t pull_bytes = 0;   ///< up to here they pull, then they take two shots
+    symmetric<std::byte> work;      ///< of all channels, one after the other
+    std::size_t channel_bytes = 0;  ///< of each of them, as bytes_of_channel() says
+    std::size_t shelf_bytes = 0;    ///< of each of a channel's two shelves
+    std::size_t packets = 0;        ///< room for each sender in each of a channel's two inboxes
+    std::size_t push_bytes = 0;     ///< up to here calls push, as far as there is room
+    std::size_t pull_bytes = 0;     ///< up to here they pull, then they take two shots
   };
   /// Bytes that each rank provides for one channel.
-  [[nodiscard]] CW_FN static std::size_t channel_bytes(int ranks, std::size_t shelf_bytes,
-                                                       std::size_t packets) noexcept;
+  [[nodiscard]] CW_FN static std::size_t bytes_of_channel(int ranks, std::size_t shelf_bytes,
+                                                          std::size_t packets) noexcept;
   /// The epoch that a channel begins with, for the host to write there; see state.
   [[nodiscard]] CW_FN static std::size_t epoch_offset(int ranks) noexcept;
 

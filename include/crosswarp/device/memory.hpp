@@ -26,11 +26,13 @@ template <class T>
 [[nodiscard]] CW_FN constexpr int tile_size() noexcept;
 /// How many tiles a thread had better have under way before it uses the first.
 [[nodiscard]] CW_FN constexpr int tiles_in_flight() noexcept;
-/// A tile to and from a thread's own array. `wide`: the address is a multiple of 16 bytes.
+/// Whether tiles may lie there: anywhere for a CPU, at multiples of 16 bytes for a GPU.
+[[nodiscard]] CW_FN inline bool takes_tiles(const void* p) noexcept;
+/// A tile to and from a thread's own array.
 template <class T>
-CW_FN inline void load_tile(T* held, const T* from, bool wide) noexcept;
+CW_FN inline void load_tile(T* held, const T* from) noexcept;
 template <class T>
-CW_FN inline void store_tile(T* to, const T* held, bool wide) noexcept;
+CW_FN inline void store_tile(T* to, const T* held) noexcept;
 
 }  // namespace crosswarp::device
 

@@ -17,6 +17,13 @@
 #endif
 
 /// 1 while the compiler generates GPU code, 0 while it generates host code.
+// Before a loop whose rounds are not to be interleaved: a GPU would pay for it in registers.
+#if defined(__CUDA_ARCH__)
+#define CW_IN_TURN _Pragma("unroll 1")
+#else
+#define CW_IN_TURN
+#endif
+
 #if defined(__CUDA_ARCH__)
 #define CW_ON_GPU 1
 #else

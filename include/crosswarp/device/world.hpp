@@ -38,8 +38,16 @@ struct peer_table {
   /// Null when it cannot be reached by loads and stores.
   [[nodiscard]] CW_FN std::byte* base(int rank) const noexcept {
     const auto k = static_cast<unsigned>(rank - first);
-    if (k < static_cast<unsigned>(count)) return even + static_cast<std::ptrdiff_t>(k) * distance;
-    return all[rank].base;
+    std::byte* found = even + static_cast<std::ptrdiff_t>(k) * distance;
+#if CW_ON_GPU
+    // Without a branch, so that lookups of several ranks can be under way at once.
+    asm("{.reg .pred p; setp.ge.u32 p, %1, %2; @p ld.global.nc.u64 %0, [%3];}"
+        : "+l"(found)
+        : "r"(k), "r"(count), "l"(__cvta_generic_to_global(&all[rank].base)));
+#else
+    if (k >= static_cast<unsigned>(count)) found = all[rank].base;
+#endif
+    return found;
   }
 };
 

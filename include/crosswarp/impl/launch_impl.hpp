@@ -73,12 +73,32 @@ consteval int max_threads_of() {
   }
 }
 
+/// Whether the next kernel of the stream may be placed while this one runs.
+template <class Kernel>
+consteval bool places_next() {
+  if constexpr (requires { Kernel::place_next; }) {
+    return Kernel::place_next;
+  } else {
+    return false;
+  }
+}
+
+/// Whether blocks may be placed before the kernel ahead of them has ended.
+bool places_early(int device);
+
 // The parameters are grid constants, so that a kernel which takes a reference to one reads it where
 // it is.
 template <class Kernel, class... Args>
 __global__ void __launch_bounds__(max_threads_of<Kernel>())
     entry(device::grid_words* grid, const __grid_constant__ device::wait_limits limits,
           const __grid_constant__ Kernel kernel, const __grid_constant__ Args... args) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (places_next<Kernel>()) {
+    // The first waits until the kernel before has ended and all it wrote is there, so that at most
+    // two are on the device; then the next may be placed.
+    asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
+  }
+#endif
   const device::kernel_context ctx({.block_index = static_cast<int>(blockIdx.x),
                                     .block_count = static_cast<int>(gridDim.x),
                                     .grid = grid,
@@ -94,11 +114,17 @@ inline void start(stream& s, const void* function, const launch_shape& shape, in
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(s.native());
-  cudaLaunchAttribute cooperative{};
-  cooperative.id = cudaLaunchAttributeCooperative;
-  cooperative.val.cooperative = 1;
-  config.attrs = &cooperative;
-  config.numAttrs = shape.resident ? 1 : 0;
+  cudaLaunchAttribute how{};
+  config.attrs = &how;
+  if (shape.resident) {
+    how.id = cudaLaunchAttributeCooperative;
+    how.val.cooperative = 1;
+    config.numAttrs = 1;
+  } else if (shape.place_early && places_early(s.device().ordinal())) {
+    how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    how.val.programmaticStreamSerializationAllowed = 1;
+    config.numAttrs = 1;
+  }
   check(cudaLaunchKernelExC(&config, function, args), "cudaLaunchKernelExC");
   note_launch(s.device().ordinal());
 }

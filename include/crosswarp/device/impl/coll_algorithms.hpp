@@ -5,7 +5,42 @@
 #include "crosswarp/device/impl/coll_call.hpp"
 #include "crosswarp/device/impl/coll_ops.hpp"
 
+namespace crosswarp::device {
+
+template <class T>
+CW_FN inline sharing<T>::sharing(std::size_t count, int parts) noexcept : count_(count) {
+  constexpr std::size_t grain = 16 / sizeof(T);
+  const auto n = static_cast<std::uint32_t>(parts);
+  const std::size_t grains = (count + grain - 1) / grain + n - 1;
+  // A GPU divides 64 bits by a long loop.
+  const auto few = static_cast<std::uint32_t>(grains);
+  each_ = (few == grains ? few / n : grains / n) * grain;
+}
+template <class T>
+CW_FN inline std::size_t sharing<T>::begin(int which) const noexcept {
+  const std::size_t at = each_ * static_cast<std::size_t>(which);
+  return at < count_ ? at : count_;
+}
+template <class T>
+CW_FN inline std::size_t sharing<T>::size(int which) const noexcept {
+  const std::size_t left = count_ - begin(which);
+  return left < each_ ? left : each_;
+}
+
+}  // namespace crosswarp::device
+
 namespace crosswarp::device::impl {
+
+/// What is asked for, or the best by size, as far as there is room for it.
+CW_FN inline coll_algorithm choose(const coll::parts& p, std::size_t bytes,
+                                   coll_algorithm asked) noexcept {
+  const bool fits = bytes <= p.packets * 8;
+  if (asked == coll_algorithm::automatic) {
+    if (bytes <= p.push_bytes && fits) return coll_algorithm::push;
+    return bytes <= p.pull_bytes ? coll_algorithm::pull : coll_algorithm::two_shot;
+  }
+  return asked == coll_algorithm::push && !fits ? coll_algorithm::pull : asked;
+}
 
 enum class coll_kind : std::uint8_t {
   barrier,
@@ -27,55 +62,83 @@ CW_FN constexpr std::uint64_t type_code() noexcept {
          (std::is_integral_v<T> ? 2 : 0) + (std::is_signed_v<T> ? 4 : 0);
 }
 
-CW_FN inline bool is_wide(const void* p) noexcept {
-  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
-}
-
 // ---- folding: all ranks' elements into one, rank 0's first
+
+/// Which tiles of some elements a thread takes: the first, and how many further the next one is.
+struct every {
+  std::size_t first;
+  std::size_t step;
+  /// Each thread of a group in turn.
+  template <group G>
+  CW_FN static every thread_of(const G& g) noexcept {
+    return {static_cast<std::size_t>(g.rank()), static_cast<std::size_t>(g.size())};
+  }
+};
 
 /// `source(pe)` has rank pe's elements. `sink(i, values, count)` takes results from element i on:
 /// a tile of them, or one.
-template <group G, class Op, class Source, class Sink>
+template <class Op, class Source, class Sink>
 struct folding {
-  const G& g;
   int ranks;
   const Op& op;
   const Source& source;
-  bool wide;  ///< all sources are multiples of 16 bytes
+  bool in_tiles;  ///< all sources and the sink take tiles
   const Sink& sink;
 
+  /// With two ranks two tiles at a time, so that more reads are under way.
   template <class T>
-  CW_FN void run(std::size_t count) const noexcept {
-    constexpr int tile = tile_size<T>();
-    const std::size_t tiles = count / tile;
-    const auto first = static_cast<std::size_t>(g.rank());
-    const auto step = static_cast<std::size_t>(g.size());
-    for (std::size_t t = first; t < tiles; t += step) fold_tile<T>(t * tile);
-    for (std::size_t i = tiles * tile + first; i < count; i += step) fold_one<T>(i);
+  CW_FN void run(std::size_t count, every mine) const noexcept {
+    const std::size_t tiles = in_tiles ? count / tile_size<T>() : 0;
+    std::size_t t = mine.first;
+    if constexpr (tiles_in_flight() > 1) {
+      if (ranks == 2) t = run_at_once<T, 2>(t, tiles, mine.step);
+    }
+    (void)run_at_once<T, 1>(t, tiles, mine.step);
+    CW_IN_TURN
+    for (std::size_t i = tiles * tile_size<T>() + mine.first; i < count; i += mine.step) {
+      fold_one<T>(i);
+    }
   }
 
  private:
-  template <class T>
-  CW_FN void fold_tile(std::size_t at) const noexcept {
+  /// From tile t on, as long as there are so many for this thread; the tile it came to.
+  template <class T, int AtOnce>
+  CW_FN std::size_t run_at_once(std::size_t t, std::size_t tiles, std::size_t step) const noexcept {
+    CW_IN_TURN
+    for (; t + (AtOnce - 1) * step < tiles; t += AtOnce * step) fold_tiles<T, AtOnce>(t, step);
+    return t;
+  }
+
+  template <class T, int AtOnce>
+  CW_FN void fold_tiles(std::size_t t, std::size_t step) const noexcept {
     constexpr int tile = tile_size<T>();
-    constexpr int batch = tiles_in_flight();
-    accumulator_t<T> sum[tile] = {};
-    T held[batch][tile];
+    constexpr int batch = AtOnce == 1 ? tiles_in_flight() : 2;
+    accumulator_t<T> sum[AtOnce][tile] = {};
+    T held[batch][AtOnce][tile];
+    CW_IN_TURN
     for (int pe = 0; pe < ranks; pe += batch) {
       for (int k = 0; k < batch; ++k) {
-        if (pe + k < ranks) load_tile(held[k], source(pe + k) + at, wide);
+        if (pe + k >= ranks) continue;
+        const T* const from = source(pe + k);
+        for (int j = 0; j < AtOnce; ++j) {
+          load_tile(held[k][j], from + (t + static_cast<std::size_t>(j) * step) * tile);
+        }
       }
       for (int k = 0; k < batch; ++k) {
-        if (pe + k < ranks) include(sum, held[k], tile, pe + k == 0);
+        if (pe + k >= ranks) continue;
+        for (int j = 0; j < AtOnce; ++j) include(sum[j], held[k][j], tile, pe + k == 0);
       }
     }
-    for (int j = 0; j < tile; ++j) held[0][j] = narrow<T>(op.finish(sum[j], ranks));
-    sink(at, held[0], tile);
+    for (int j = 0; j < AtOnce; ++j) {
+      for (int i = 0; i < tile; ++i) held[0][j][i] = narrow<T>(op.finish(sum[j][i], ranks));
+      sink((t + static_cast<std::size_t>(j) * step) * tile, held[0][j], tile);
+    }
   }
 
   template <class T>
   CW_FN void fold_one(std::size_t at) const noexcept {
     accumulator_t<T> sum = {};
+    CW_IN_TURN
     for (int pe = 0; pe < ranks; ++pe) include(&sum, source(pe) + at, 1, pe == 0);
     const T value = narrow<T>(op.finish(sum, ranks));
     sink(at, &value, 1);
@@ -91,122 +154,187 @@ struct folding {
   }
 };
 
-template <class T, group G, class Op, class Source, class Sink>
-CW_FN inline void fold(const G& g, int ranks, std::size_t count, const Op& op, const Source& source,
-                       bool wide, const Sink& sink) noexcept {
-  folding<G, Op, Source, Sink>{g, ranks, op, source, wide, sink}.template run<T>(count);
+template <class T, class Op, class Source, class Sink>
+CW_FN inline void fold(const every& mine, int ranks, std::size_t count, const Op& op,
+                       const Source& source, bool in_tiles, const Sink& sink) noexcept {
+  folding<Op, Source, Sink>{ranks, op, source, in_tiles, sink}.template run<T>(count, mine);
 }
 
-/// Where results go that one place is enough for.
-template <class T>
-struct into {
-  T* to;
-  bool wide;
-  CW_FN explicit into(T* where) noexcept : to(where), wide(is_wide(where)) {}
-  CW_FN void operator()(std::size_t at, const T* values, int count) const noexcept {
-    if (count == 1) {
-      to[at] = *values;
-    } else {
-      store_tile(to + at, values, wide);
-    }
+/// Puts elements on a shelf: as copy(), which is long, but short where all is in order.
+template <class T, group G>
+CW_FN inline void put_on_shelf(const G& g, std::byte* shelf, const T* from,
+                               std::size_t count) noexcept {
+  if (tiles_in_flight() == 1 || !takes_tiles(from) || count % tile_size<T>() != 0) {
+    copy(g, shelf, from, count * sizeof(T));
+    return;
   }
-};
+  const every mine = every::thread_of(g);
+  CW_IN_TURN
+  for (std::size_t t = mine.first * tile_size<T>(); t < count; t += mine.step * tile_size<T>()) {
+    T held[tile_size<T>()];
+    load_tile(held, from + t);
+    store_tile(reinterpret_cast<T*>(shelf) + t, held);
+  }
+}
 
-/// Part `which` of `count` elements in `parts` equal parts, whole tiles of a GPU's each.
-struct part {
-  std::size_t begin;
-  std::size_t size;
-  template <class T>
-  CW_FN static part of(std::size_t count, int parts, int which) noexcept {
-    constexpr std::size_t grain = 16 / sizeof(T);
-    const std::size_t grains = (count + grain - 1) / grain;
-    const auto n = static_cast<std::size_t>(parts);
-    const std::size_t each = (grains + n - 1) / n * grain;
-    const std::size_t begin = each * static_cast<std::size_t>(which);
-    if (begin >= count) return {count, 0};
-    return {begin, count - begin < each ? count - begin : each};
-  }
-};
+/// Folds what lies on shelves, from each rank's `source(pe)`, into `out`.
+template <class T, group G, class Op, class Source>
+CW_FN inline void fold_shelves(const G& g, int ranks, std::size_t count, const Op& op,
+                               const Source& source, T* out) noexcept {
+  fold<T>(every::thread_of(g), ranks, count, op, source, takes_tiles(out),
+          [&](std::size_t at, const T* values, int n) {
+            if (n == 1) {
+              out[at] = *values;
+            } else {
+              store_tile(out + at, values);
+            }
+          });
+}
 
 // ---- push: packets to everybody
 
+/// Eight bytes of elements, moved at once where they lie so.
 template <class T>
 struct eight_bytes {
-  T values[8 / sizeof(T)];
+  static constexpr std::size_t per = 8 / sizeof(T);
+  T values[per];
 };
 
-/// The elements from `at` on that fit, those that are missing as zeros.
+/// Elements [0, count) in packets' data.
 template <class T>
-CW_FN inline std::uint64_t take_eight(const T* from, std::size_t at, std::size_t count) noexcept {
-  constexpr std::size_t per = 8 / sizeof(T);
-  eight_bytes<T> all = {};
-  for (std::size_t i = 0; i < per; ++i) {
-    if (at + i < count) all.values[i] = from[at + i];
-  }
-  return bits_as<std::uint64_t>(all);
-}
+class in_eights {
+ public:
+  static constexpr std::size_t per = eight_bytes<T>::per;
+  CW_FN in_eights(T* data, std::size_t count) noexcept
+      : data_(data), count_(count), whole_(reinterpret_cast<std::uintptr_t>(data) % 8 == 0) {}
 
-template <group G, class T, class Op>
+  [[nodiscard]] CW_FN std::size_t packets() const noexcept { return (count_ + per - 1) / per; }
+  /// The elements of packet i, those that are missing as zeros.
+  [[nodiscard]] CW_FN std::uint64_t get(std::size_t i) const noexcept {
+    if (whole_ && (i + 1) * per <= count_) {
+      return reinterpret_cast<const std::uint64_t*>(data_)[i];
+    }
+    return gathered(data_, count_, i * per);
+  }
+  CW_FN void put(std::size_t i, std::uint64_t data) const noexcept {
+    if (whole_ && (i + 1) * per <= count_) {
+      reinterpret_cast<std::uint64_t*>(data_)[i] = data;
+      return;
+    }
+    scatter(data_, count_, i * per, data);
+  }
+
+ private:
+  // For what is short or lies oddly; not in line, there are many places.
+  CW_COLD CW_FN static std::uint64_t gathered(T* data, std::size_t count, std::size_t at) noexcept {
+    eight_bytes<std::remove_const_t<T>> all = {};
+    for (std::size_t j = 0; j < per; ++j) {
+      if (at + j < count) all.values[j] = data[at + j];
+    }
+    return bits_as<std::uint64_t>(all);
+  }
+  CW_COLD CW_FN static void scatter(T* data, std::size_t count, std::size_t at,
+                                    std::uint64_t eight) noexcept {
+    const auto all = bits_as<eight_bytes<T>>(eight);
+    for (std::size_t j = 0; j < per; ++j) {
+      if (at + j < count) data[at + j] = all.values[j];
+    }
+  }
+
+  T* data_;
+  std::size_t count_;
+  bool whole_;
+};
+
+/// Everything to everybody, packets of `Batch` ranks under way at a time. Who pushes sends to
+/// itself as well, so that all packets are found in one way.
+template <int Batch, group G, class T, class Op>
 class pushing {
  public:
   CW_FN pushing(coll_call<G>& call, const Op& op) noexcept
       : call_(call), p_(call.parts_of()), op_(op), by_(p_.limits) {}
 
-  CW_FN status run(T* out, const T* in, std::size_t count) noexcept {
+  CW_FN void run(T* out, const T* in, std::size_t count) noexcept {
     const G& g = call_.caller();
     const auto first = static_cast<std::size_t>(g.rank());
     const auto step = static_cast<std::size_t>(g.size());
-    const std::size_t packets = (count + per - 1) / per;
-    for (std::size_t i = first; i < packets; i += step) send(i, take_eight(in, i * per, count));
-    status s = call_.heard_by_thread();
-    for (std::size_t i = first; i < packets && s == status::ok; i += step) {
-      s = receive(i, out, take_eight(in, i * per, count), count);
+    const in_eights<const T> from(in, count);
+    const in_eights<T> to(out, count);
+    const std::size_t packets = from.packets();
+    // Asked for before the step's number has come.
+    const std::uint64_t first_data = first < packets ? from.get(first) : 0;
+    if (!call_.step_of_packets()) return;
+    CW_IN_TURN
+    for (std::size_t i = first; i < packets; i += step) {
+      send_to_all(i, i == first ? first_data : from.get(i));
     }
-    return call_.settle(s);
+    status s = call_.hear_all(by_);
+    CW_IN_TURN
+    for (std::size_t i = first; i < packets && s == status::ok; i += step) {
+      std::uint64_t sum = 0;
+      s = fold_packets(i, sum);
+      if (s == status::ok) to.put(i, sum);
+    }
+    (void)call_.settle(s);
   }
 
  private:
-  static constexpr std::size_t per = 8 / sizeof(T);
-  static constexpr int batch = 8;
+  static constexpr std::size_t per = eight_bytes<T>::per;
 
-  /// To the next rank first, so that not all write to the same one at once.
-  CW_FN void send(std::size_t i, std::uint64_t data) noexcept {
-    for (int k = 1; k < p_.size; ++k) {
-      const int pe = p_.rank + k < p_.size ? p_.rank + k : p_.rank + k - p_.size;
-      store(call_.inbox(pe, p_.rank)[i], data, call_.tag());
+  /// This rank last, the next one first, so that not all write to the same one at once.
+  [[nodiscard]] CW_FN int after(int k) const noexcept {
+    const int pe = p_.rank + 1 + k;
+    return pe < p_.size ? pe : pe - p_.size;
+  }
+
+  CW_FN void send_to_all(std::size_t i, std::uint64_t data) const noexcept {
+    const std::size_t place = call_.inbox_place(p_.rank) + i * sizeof(packet);
+    CW_IN_TURN
+    for (int begin = 0; begin < p_.size; begin += Batch) {
+      for (int k = begin; k < begin + Batch; ++k) {
+        if (k < p_.size) store(call_.packet_at(after(k), place), data, call_.tag());
+      }
     }
   }
 
-  CW_FN status receive(std::size_t i, T* out, std::uint64_t mine, std::size_t count) noexcept {
+  CW_FN status fold_packets(std::size_t i, std::uint64_t& result) noexcept {
     accumulator_t<T> sum[per] = {};
-    for (int pe = 0; pe < p_.size; pe += batch) {
-      std::uint64_t data[batch];
-      const status s = call_.wait([&] { return all_there(pe, i, mine, data); }, by_);
+    CW_IN_TURN
+    for (int pe = 0; pe < p_.size; pe += Batch) {
+      std::uint64_t data[Batch];
+      const status s = receive(i, pe, data);
       if (s != status::ok) return s;
-      for (int k = 0; k < batch; ++k) {
+      for (int k = 0; k < Batch; ++k) {
         if (pe + k < p_.size) include(sum, data[k], pe + k == 0);
       }
     }
-    for (std::size_t j = 0; j < per; ++j) {
-      if (i * per + j < count) out[i * per + j] = narrow<T>(op_.finish(sum[j], p_.size));
-    }
+    eight_bytes<T> all;
+    for (std::size_t j = 0; j < per; ++j) all.values[j] = narrow<T>(op_.finish(sum[j], p_.size));
+    result = bits_as<std::uint64_t>(all);
     return status::ok;
   }
 
-  /// All of them are asked for before the first is looked at.
-  CW_FN bool all_there(int first, std::size_t i, std::uint64_t mine, std::uint64_t* data) noexcept {
-    bool there = true;
-    for (int k = 0; k < batch; ++k) {
-      const int pe = first + k;
-      if (pe >= p_.size) continue;
-      if (pe == p_.rank) {
-        data[k] = mine;
-      } else if (!load(call_.inbox(p_.rank, pe)[i], call_.tag(), data[k])) {
-        there = false;
-        by_.blame(pe);
-      }
-    }
-    return there;
+  /// Packet i of the ranks from `pe` on; beyond the last one, of rank 0 again. All of them are
+  /// asked for before the first is looked at.
+  CW_FN status receive(std::size_t i, int pe, std::uint64_t* data) noexcept {
+    packet* const first = &call_.packet_at(p_.rank, call_.inbox_place(0)) + i;
+    const auto from = [&](int k) { return pe + k < p_.size ? pe + k : 0; };
+    return call_.wait(
+        [&] {
+          bool came[Batch];
+          for (int k = 0; k < Batch; ++k) {
+            came[k] =
+                load(first[static_cast<std::size_t>(from(k)) * p_.packets], call_.tag(), data[k]);
+          }
+          bool there = true;
+          for (int k = 0; k < Batch; ++k) there = there && came[k];
+          if (there) return true;
+          for (int k = 0; k < Batch; ++k) {
+            if (!came[k]) by_.blame(from(k));
+          }
+          return false;
+        },
+        by_);
   }
 
   CW_FN void include(accumulator_t<T>* sum, std::uint64_t data, bool first) const noexcept {
@@ -221,6 +349,16 @@ class pushing {
   const Op& op_;
   deadline by_;
 };
+
+template <group G, class T, class Op>
+CW_FN inline void push(coll_call<G>& call, T* out, const T* in, std::size_t count,
+                       const Op& op) noexcept {
+  if (call.parts_of().size <= 2) {
+    pushing<2, G, T, Op>(call, op).run(out, in, count);
+  } else {
+    pushing<8, G, T, Op>(call, op).run(out, in, count);
+  }
+}
 
 // ---- pull and two shots, by the shelves
 
@@ -248,11 +386,11 @@ CW_FN inline void pull(coll_call<G>& call, T* out, const T* in, std::size_t coun
   const G& g = call.caller();
   exchange(
       call, count, p.shelf_bytes / sizeof(T),
-      [&](std::size_t at, std::size_t n) { copy(g, call.shelf(p.rank), in + at, n * sizeof(T)); },
+      [&](std::size_t at, std::size_t n) { put_on_shelf(g, call.shelf(p.rank), in + at, n); },
       [&](std::size_t at, std::size_t n) {
-        fold<T>(
+        fold_shelves<T>(
             g, p.size, n, op, [&](int pe) { return reinterpret_cast<const T*>(call.shelf(pe)); },
-            true, into<T>(out + at));
+            out + at);
       });
 }
 
@@ -263,45 +401,50 @@ CW_FN inline void two_shot(coll_call<G>& call, T* out, const T* in, std::size_t 
   const G& g = call.caller();
   exchange(
       call, count, p.shelf_bytes / sizeof(T),
-      [&](std::size_t at, std::size_t n) { copy(g, call.shelf(p.rank), in + at, n * sizeof(T)); },
+      [&](std::size_t at, std::size_t n) { put_on_shelf(g, call.shelf(p.rank), in + at, n); },
       [&](std::size_t at, std::size_t n) {
         if (!call.step()) return;
-        const part mine = part::of<T>(n, p.size, p.rank);
-        fold<T>(
-            g, p.size, mine.size, op,
-            [&](int pe) { return reinterpret_cast<const T*>(call.last_shelf(pe)) + mine.begin; },
-            true, into<T>(reinterpret_cast<T*>(call.shelf(p.rank))));
+        const sharing<T> shared(n, p.size);
+        const std::size_t mine = shared.begin(p.rank);
+        fold_shelves<T>(
+            g, p.size, shared.size(p.rank), op,
+            [&](int pe) { return reinterpret_cast<const T*>(call.last_shelf(pe)) + mine; },
+            reinterpret_cast<T*>(call.shelf(p.rank)));
         if (call.meet() != status::ok) return;
         for (int pe = 0; pe < p.size; ++pe) {
-          const part theirs = part::of<T>(n, p.size, pe);
-          copy(g, out + at + theirs.begin, call.shelf(pe), theirs.size * sizeof(T));
+          copy(g, out + at + shared.begin(pe), call.shelf(pe), shared.size(pe) * sizeof(T));
         }
       });
 }
 
-/// Two shots without a shelf: only the owner of a part reads it, and it has read an element
-/// everywhere before it writes it anywhere.
+/// Two shots without a shelf: only the owner of a tile reads it, and it has read it everywhere
+/// before it writes it anywhere. Owners take turns, so that all of them, in all blocks that share
+/// the call, work in one region of memory at a time.
 template <group G, class T, class Op>
 CW_FN inline void two_shot(coll_call<G>& call, const symmetric<T>& out, const symmetric<T>& in,
-                           std::size_t count, const Op& op) noexcept {
+                           std::size_t count, const Op& op, const share& mine) noexcept {
   const coll::parts& p = call.parts_of();
+  const G& g = call.caller();
   if (!call.step() || call.meet() != status::ok || !call.step()) return;
-  const part mine = part::of<T>(count, p.size, p.rank);
-  bool wide = true;
-  for (int pe = 0; pe < p.size; ++pe) wide = wide && is_wide(in.at(pe)) && is_wide(out.at(pe));
   const auto everywhere = [&](std::size_t at, const T* values, int n) {
     for (int pe = 0; pe < p.size; ++pe) {
-      T* const to = out.at(pe) + mine.begin + at;
+      T* const to = out.at(pe) + at;
       if (n == 1) {
         *to = *values;
       } else {
-        store_tile(to, values, wide);
+        store_tile(to, values);
       }
     }
   };
+  const auto threads = static_cast<std::size_t>(g.size());
+  const auto ranks = static_cast<std::size_t>(p.size);
+  const std::size_t owner =
+      static_cast<std::size_t>(mine.which) * ranks + static_cast<std::size_t>(p.rank);
+  const every tiles{owner * threads + static_cast<std::size_t>(g.rank()),
+                    static_cast<std::size_t>(mine.of) * ranks * threads};
   fold<T>(
-      call.caller(), p.size, mine.size, op, [&](int pe) { return in.at(pe) + mine.begin; }, wide,
-      everywhere);
+      tiles, p.size, count, op, [&](int pe) { return in.at(pe); },
+      takes_tiles(in.local()) && takes_tiles(out.local()), everywhere);
   (void)call.meet();
 }
 

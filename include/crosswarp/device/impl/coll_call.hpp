@@ -45,8 +45,8 @@ struct coll::layout {
   }
 };
 
-CW_FN inline std::size_t coll::channel_bytes(int ranks, std::size_t shelf_bytes,
-                                             std::size_t packets) noexcept {
+CW_FN inline std::size_t coll::bytes_of_channel(int ranks, std::size_t shelf_bytes,
+                                                std::size_t packets) noexcept {
   return layout::shelf(ranks, packets, shelf_bytes, 2);
 }
 CW_FN inline std::size_t coll::epoch_offset(int ranks) noexcept {
@@ -55,20 +55,20 @@ CW_FN inline std::size_t coll::epoch_offset(int ranks) noexcept {
 
 namespace impl {
 
-/// What a rank says that it is doing, in 32 bits.
+/// What a rank says that it is doing, in 32 bits: a polynomial, of which what is known when the
+/// kernel is compiled takes no time.
 class coll_digest {
  public:
-  CW_FN coll_digest& add(std::uint64_t value) noexcept {
-    hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15U;
-    hash_ ^= hash_ >> 29U;
+  CW_FN constexpr coll_digest& add(std::uint64_t value) noexcept {
+    constexpr std::uint32_t base = 0x9e3779b1U;
+    hash_ = (hash_ * base + static_cast<std::uint32_t>(value)) * base +
+            static_cast<std::uint32_t>(value >> 32U);
     return *this;
   }
-  [[nodiscard]] CW_FN std::uint32_t value() const noexcept {
-    return static_cast<std::uint32_t>(hash_ >> 32U);
-  }
+  [[nodiscard]] CW_FN constexpr std::uint32_t value() const noexcept { return hash_; }
 
  private:
-  std::uint64_t hash_ = 0x6a09e667f3bcc909U;
+  std::uint32_t hash_ = 0x6a09e667U;
 };
 
 }  // namespace impl
@@ -83,36 +83,86 @@ class coll_call {
       : p_(p),
         g_(g),
         what_(impl::coll_digest().add(what).add(p.whole).value()),
-        channel_(offset_of(p)) {
-    if (p.channel < 0 || p.channel >= p.channels) return;
-    // One outcome for all threads, as another group may be failing now. Also, all threads have left
-    // the call before, and its epoch is written.
-    outcome_ = agree(g, static_cast<status>(failed().load(order::relaxed)));
-    epoch_ = own().epoch;
-    turn_ = own().turn;
+        channel_(offset_of(p)),
+        own_(reinterpret_cast<coll::state*>(p.work.at(p.rank) + channel_ +
+                                            coll::layout::own(p.size))) {
+    if (p.channel < 0 || p.channel >= p.channels) {
+      outcome_ = status::invalid;
+      return;
+    }
+    // Each thread's own view, as another group may be failing now: they agree when they have met.
+    mine_ = static_cast<status>(failed().load(order::relaxed));
+    epoch_ = own_->epoch;
+    turn_ = own_->turn;
   }
 
-  /// Begins a step that ends with meet(). False: the channel has failed.
+  /// Begins a step that ends with meet(). False: the call has failed.
   CW_FN bool step() noexcept {
+    if (outcome_ != status::ok) return false;
     ++turn_;
-    return begin();
+    ++epoch_;
+    if (is_clean(epoch_)) {
+      clean(reinterpret_cast<packet*>(
+                at(p_.rank) + coll::layout::inbox(p_.size, p_.packets, parity(epoch_ + 1), 0)),
+            static_cast<std::size_t>(p_.size) * p_.packets);
+    }
+    return true;
   }
   /// All ranks are here.
   /// Visibility: what any thread of any rank's group wrote before is visible after it.
   CW_FN status meet() noexcept {
     g_.sync();
-    hello(true);
-    return settle(heard(true));
+    const std::uint64_t word = hello();
+    CW_IN_TURN
+    for (int pe = g_.rank(); pe < p_.size; pe += g_.size()) {
+      if (pe == p_.rank) continue;
+      // pairs with hear(), at rank pe
+      within(p_.work.reach(), line(pe, p_.rank), [&](auto w) { w.store(word, order::release); });
+    }
+    deadline by(p_.limits);
+    status s = mine_;
+    CW_IN_TURN
+    for (int pe = g_.rank(); pe < p_.size && s == status::ok; pe += g_.size()) {
+      if (pe == p_.rank) continue;
+      s = hear(pe, by, [&](std::uint64_t& from) {
+        std::uint64_t seen = 0;
+        // pairs with the release above, at rank pe
+        within(p_.work.reach(), from, [&](auto w) { seen = w.load(order::acquire); });
+        return seen;
+      });
+    }
+    return settle(s);
   }
 
-  /// Begins a step of packets, which ends with all threads' heard_by_thread() and settle().
+  /// True when the next step may be of packets; the same on all ranks.
+  [[nodiscard]] CW_FN bool takes_packets() const noexcept { return !is_clean(epoch_ + 1); }
+  /// Begins a step of packets, which ends with all threads' hear_all() and settle().
+  /// False: the call has failed.
   CW_FN bool step_of_packets() noexcept {
-    if (!begin()) return false;
-    if (clean_) g_.sync();
-    hello(clean_);
+    if (outcome_ != status::ok) return false;
+    ++epoch_;
+    const std::uint64_t word = hello();
+    CW_IN_TURN
+    for (int pe = told_by_thread(); pe < p_.size; pe += g_.size()) {
+      // Relaxed: the data are packets, which order themselves.
+      if (pe != p_.rank) {
+        system_atomic<std::uint64_t>(line(pe, p_.rank)).store(word, order::relaxed);
+      }
+    }
     return true;
   }
-  CW_FN status heard_by_thread() noexcept { return heard(clean_); }
+  CW_FN status hear_all(deadline& by) noexcept {
+    status s = mine_;
+    CW_IN_TURN
+    for (int pe = told_by_thread(); pe < p_.size && s == status::ok; pe += g_.size()) {
+      if (pe == p_.rank) continue;
+      // Relaxed, as above.
+      s = hear(pe, by, [](std::uint64_t& from) {
+        return system_atomic<std::uint64_t>(from).load(order::relaxed);
+      });
+    }
+    return s;
+  }
   /// Makes one outcome of the threads' own.
   CW_FN status settle(status mine) noexcept {
     outcome_ = agree(g_, mine);
@@ -129,8 +179,8 @@ class coll_call {
   /// Ends the call: every thread's result is there for all.
   CW_FN status end() noexcept {
     if (g_.rank() == 0 && outcome_ == status::ok) {
-      own().epoch = epoch_;
-      own().turn = turn_;
+      own_->epoch = epoch_;
+      own_->turn = turn_;
     }
     g_.sync();
     return outcome_;
@@ -141,11 +191,14 @@ class coll_call {
   [[nodiscard]] CW_FN std::byte* last_shelf(int pe) const noexcept {
     return shelf_of(pe, turn_ - 1);
   }
-  /// Where `sender`'s packets of this step lie at `pe`.
-  [[nodiscard]] CW_FN packet* inbox(int pe, int sender) const noexcept {
-    return reinterpret_cast<packet*>(
-        at(pe) + coll::layout::inbox(p_.size, p_.packets, parity(epoch_), sender));
+  /// Where `sender`'s packets of this step lie, the same at all ranks; see packet_at().
+  [[nodiscard]] CW_FN std::size_t inbox_place(int sender) const noexcept {
+    return channel_ + coll::layout::inbox(p_.size, p_.packets, parity(epoch_), sender);
   }
+  [[nodiscard]] CW_FN packet& packet_at(int pe, std::size_t place) const noexcept {
+    return *reinterpret_cast<packet*>(p_.work.at(pe) + place);
+  }
+  /// Of this step's packets.
   [[nodiscard]] CW_FN std::uint32_t tag() const noexcept { return tag_of(epoch_); }
 
   /// Waits until `ready()`, or until another group of this rank has found out that it is in vain.
@@ -169,19 +222,21 @@ class coll_call {
  private:
   // Tags have 31 bits and one that is always set, so that no tag is 0.
   static constexpr std::uint32_t clean_every = 1U << 29U;
+  /// Steps that clear the inboxes of the other parity, so that no packet is taken for one of 2^31
+  /// steps later. They are meetings: nobody writes there before this step is over, and nobody has
+  /// been reading there since the last one was.
+  CW_FN static bool is_clean(std::uint32_t epoch) noexcept {
+    return (epoch & (clean_every - 1)) < 2;
+  }
   CW_FN static std::uint32_t tag_of(std::uint32_t epoch) noexcept { return epoch | 0x80000000U; }
   CW_FN static int parity(std::uint32_t count) noexcept { return static_cast<int>(count & 1U); }
   CW_FN static std::size_t offset_of(const parts& p) noexcept {
-    return static_cast<std::size_t>(p.channel) *
-           coll::channel_bytes(p.size, p.shelf_bytes, p.packets);
+    return static_cast<std::size_t>(p.channel) * p.channel_bytes;
   }
 
   [[nodiscard]] CW_FN std::byte* at(int pe) const noexcept { return p_.work.at(pe) + channel_; }
-  [[nodiscard]] CW_FN coll::state& own() const noexcept {
-    return *reinterpret_cast<coll::state*>(at(p_.rank) + coll::layout::own(p_.size));
-  }
   [[nodiscard]] CW_FN device_atomic<std::uint32_t> failed() const noexcept {
-    return device_atomic<std::uint32_t>(own().failed);
+    return device_atomic<std::uint32_t>(own_->failed);
   }
   [[nodiscard]] CW_FN std::uint64_t& line(int pe, int sender) const noexcept {
     return *reinterpret_cast<std::uint64_t*>(at(pe) +
@@ -191,83 +246,63 @@ class coll_call {
     return at(pe) + coll::layout::shelf(p_.size, p_.packets, p_.shelf_bytes, parity(turn));
   }
 
-  CW_FN bool begin() noexcept {
-    if (outcome_ != status::ok) return false;
-    ++epoch_;
-    clean_ = (epoch_ & (clean_every - 1)) < 2;
-    if (clean_) clean_other_inbox();
-    return true;
+  /// What this rank says in a step.
+  [[nodiscard]] CW_FN std::uint64_t hello() const noexcept {
+    return (static_cast<std::uint64_t>(what_) << 32U) | tag();
   }
+  /// The first rank that this thread tells and hears in steps of packets. The last threads do it,
+  /// which have the fewest packets.
+  [[nodiscard]] CW_FN int told_by_thread() const noexcept { return g_.size() - 1 - g_.rank(); }
 
-  CW_FN void hello(bool ordered) noexcept {
-    const std::uint64_t word = (static_cast<std::uint64_t>(what_) << 32U) | tag();
-    for (int pe = g_.rank(); pe < p_.size; pe += g_.size()) {
-      if (pe == p_.rank) continue;
-      if (ordered) {
-        // pairs with heard(), at rank pe
-        within(p_.work.reach(), line(pe, p_.rank), [&](auto w) { w.store(word, order::release); });
-      } else {
-        // Relaxed: the data are packets, which order themselves.
-        system_atomic<std::uint64_t>(line(pe, p_.rank)).store(word, order::relaxed);
-      }
-    }
-  }
-
-  CW_FN status heard(bool ordered) noexcept {
-    deadline by(p_.limits);
-    for (int pe = g_.rank(); pe < p_.size; pe += g_.size()) {
-      if (pe == p_.rank) continue;
-      by.blame(pe);
-      std::uint64_t word = 0;
-      std::uint64_t& from = line(p_.rank, pe);
-      const status s = wait(
-          [&] {
-            word = system_atomic<std::uint64_t>(from).load(order::relaxed);
-            return static_cast<std::uint32_t>(word) == tag();
-          },
-          by);
-      if (s != status::ok) return s;
-      if (static_cast<std::uint32_t>(word >> 32U) != what_) return fail(status::invalid);
-      // pairs with hello(), at rank pe; once there is what was waited for
-      if (ordered) within(p_.work.reach(), from, [&](auto w) { word = w.load(order::acquire); });
-    }
-    return status::ok;
-  }
-
-  /// So that no packet is taken for one of 2^31 steps later. Nobody writes there before this step
-  /// is over, and nobody has been reading there since the last one was.
-  CW_COLD CW_FN void clean_other_inbox() noexcept {
-    auto* const all = reinterpret_cast<packet*>(
-        at(p_.rank) + coll::layout::inbox(p_.size, p_.packets, parity(epoch_ + 1), 0));
-    const std::size_t count = static_cast<std::size_t>(p_.size) * p_.packets;
-    for (auto i = static_cast<std::size_t>(g_.rank()); i < count;
-         i += static_cast<std::size_t>(g_.size())) {
-      impl::store_two(all[i], 0, 0);
-    }
+  /// Waits for rank pe's word of this step, which `look` reads.
+  template <class Look>
+  CW_FN status hear(int pe, deadline& by, const Look& look) noexcept {
+    by.blame(pe);
+    std::uint64_t word = 0;
+    std::uint64_t& from = line(p_.rank, pe);
+    const status s = wait(
+        [&] {
+          word = look(from);
+          return static_cast<std::uint32_t>(word) == tag();
+        },
+        by);
+    if (s != status::ok) return s;
+    return static_cast<std::uint32_t>(word >> 32U) == what_ ? status::ok : fail(status::invalid);
   }
 
   /// For this rank's groups in all channels: they may be waiting for what will not come.
-  CW_COLD CW_FN status fail(status why) noexcept {
-    for (int c = 0; c < p_.channels; ++c) {
-      parts other = p_;
-      other.channel = c;
-      auto* const there = reinterpret_cast<coll::state*>(p_.work.at(p_.rank) + offset_of(other) +
-                                                         coll::layout::own(p_.size));
+  CW_FN status fail(status why) noexcept {
+    mark_failed(p_.work.at(p_.rank) + coll::layout::own(p_.size), p_.channels, p_.channel_bytes,
+                why);
+    return why;
+  }
+
+  // What is rare is not in line, and gets no reference to anything: this object stays in registers.
+  CW_COLD CW_FN static void mark_failed(std::byte* first, int channels, std::size_t distance,
+                                        status why) noexcept {
+    for (int c = 0; c < channels; ++c, first += distance) {
       // Relaxed: it orders no data, it only ends waits.
-      device_atomic<std::uint32_t>(there->failed)
+      device_atomic<std::uint32_t>(reinterpret_cast<coll::state*>(first)->failed)
           .store(static_cast<std::uint32_t>(why), order::relaxed);
     }
-    return why;
+  }
+  CW_FN void clean(packet* all, std::size_t count) const noexcept {
+    clean(all, count, static_cast<std::size_t>(g_.rank()), static_cast<std::size_t>(g_.size()));
+  }
+  CW_COLD CW_FN static void clean(packet* all, std::size_t count, std::size_t first,
+                                  std::size_t step) noexcept {
+    for (std::size_t i = first; i < count; i += step) impl::store_two(all[i], 0, 0);
   }
 
   const parts& p_;
   const G& g_;
   std::uint32_t what_;
   std::size_t channel_;
+  coll::state* own_;
   std::uint32_t epoch_ = 0;
   std::uint32_t turn_ = 0;
-  bool clean_ = false;
-  status outcome_ = status::invalid;
+  status mine_ = status::ok;     // this thread's, until all agree
+  status outcome_ = status::ok;  // the group's
 };
 
 }  // namespace crosswarp::device

@@ -35,40 +35,32 @@ CW_FN inline status coll::barrier(const G& g) const noexcept {
 template <group G, number T, class Op>
 CW_FN inline status coll::all_reduce(const G& g, T* out, const T* in, std::size_t count,
                                      const Op& op, coll_algorithm how) const noexcept {
-  const std::size_t bytes = count * sizeof(T);
-  const bool fits = bytes <= p_.packets * 8;
-  if (how == coll_algorithm::automatic) {
-    how = bytes <= p_.push_bytes && fits ? coll_algorithm::push
-          : bytes <= p_.pull_bytes       ? coll_algorithm::pull
-                                         : coll_algorithm::two_shot;
-  }
-  if (how == coll_algorithm::push && !fits) how = coll_algorithm::pull;
+  how = impl::choose(p_, count * sizeof(T), how);
   const auto what = impl::digest<T>(impl::coll_kind::all_reduce, count, 0)
                         .add(static_cast<std::uint64_t>(op.what))
                         .add(static_cast<std::uint64_t>(how));
   coll_call<G> call(p_, g, what.value());
-  switch (how) {
-    case coll_algorithm::push:
-      if (call.step_of_packets()) (void)impl::pushing<G, T, Op>(call, op).run(out, in, count);
-      break;
-    case coll_algorithm::two_shot:
-      impl::two_shot(call, out, in, count, op);
-      break;
-    default:
-      impl::pull(call, out, in, count, op);
+  if (how == coll_algorithm::push && call.takes_packets()) {
+    impl::push(call, out, in, count, op);
+  } else if (how == coll_algorithm::two_shot) {
+    impl::two_shot(call, out, in, count, op);
+  } else {
+    impl::pull(call, out, in, count, op);
   }
   return call.end();
 }
 
 template <group G, number T, class Op>
 CW_FN inline status coll::all_reduce(const G& g, const symmetric<T>& out, const symmetric<T>& in,
-                                     std::size_t count, const Op& op) const noexcept {
-  const auto what = impl::digest<T>(impl::coll_kind::all_reduce_symmetric, count, 0)
+                                     std::size_t count, const Op& op,
+                                     const share& mine) const noexcept {
+  const auto what = impl::digest<T>(impl::coll_kind::all_reduce_symmetric, count,
+                                    static_cast<std::uint64_t>(mine.of))
                         .add(static_cast<std::uint64_t>(op.what))
                         .add(out.remote().offset)
                         .add(in.remote().offset);
   coll_call<G> call(p_, g, what.value());
-  impl::two_shot(call, out, in, count, op);
+  impl::two_shot(call, out, in, count, op, mine);
   return call.end();
 }
 
@@ -82,12 +74,14 @@ CW_FN inline status coll::reduce(const G& g, T* out, const T* in, std::size_t co
   if (root < 0 || root >= p_.size) return call.refuse();
   impl::exchange(
       call, count, p_.shelf_bytes / sizeof(T),
-      [&](std::size_t at, std::size_t n) { copy(g, call.shelf(p_.rank), in + at, n * sizeof(T)); },
+      [&](std::size_t at, std::size_t n) {
+        impl::put_on_shelf(g, call.shelf(p_.rank), in + at, n);
+      },
       [&](std::size_t at, std::size_t n) {
         if (p_.rank != root) return;
-        impl::fold<T>(
+        impl::fold_shelves<T>(
             g, p_.size, n, op, [&](int pe) { return reinterpret_cast<const T*>(call.shelf(pe)); },
-            true, impl::into<T>(out + at));
+            out + at);
       });
   return call.end();
 }
@@ -110,10 +104,10 @@ CW_FN inline status coll::reduce_scatter(const G& g, T* out, const T* in, std::s
         }
       },
       [&](std::size_t at, std::size_t n) {
-        impl::fold<T>(
+        impl::fold_shelves<T>(
             g, p_.size, n, op,
-            [&](int pe) { return reinterpret_cast<const T*>(call.shelf(pe)) + mine * room; }, true,
-            impl::into<T>(out + at));
+            [&](int pe) { return reinterpret_cast<const T*>(call.shelf(pe)) + mine * room; },
+            out + at);
       });
   return call.end();
 }

@@ -34,11 +34,13 @@ CW_FN inline void copy_words(Word* dst, const Word* src, std::size_t count, std:
                              std::size_t stride) noexcept {
   constexpr int depth = 8;
   std::size_t i = first;
+  CW_IN_TURN
   for (; i + (depth - 1) * stride < count; i += depth * stride) {
     Word held[depth];
     for (int k = 0; k < depth; ++k) held[k] = src[i + static_cast<std::size_t>(k) * stride];
     for (int k = 0; k < depth; ++k) dst[i + static_cast<std::size_t>(k) * stride] = held[k];
   }
+  CW_IN_TURN
   for (; i < count; i += stride) dst[i] = src[i];
 }
 
@@ -52,9 +54,11 @@ CW_FN inline void copy_wide(std::byte* dst, const std::byte* src, std::size_t by
   if (head > bytes) head = bytes;
   const std::size_t words = (bytes - head) / sizeof(Word);
   const std::size_t body = head + words * sizeof(Word);
+  CW_IN_TURN
   for (std::size_t i = rank; i < head; i += size) dst[i] = src[i];
   copy_words(reinterpret_cast<Word*>(dst + head), reinterpret_cast<const Word*>(src + head), words,
              rank, size);
+  CW_IN_TURN
   for (std::size_t i = body + rank; i < bytes; i += size) dst[i] = src[i];
 }
 
@@ -133,30 +137,30 @@ CW_FN constexpr int tiles_in_flight() noexcept {
 #endif
 }
 
-template <class T>
-CW_FN inline void load_tile(T* held, const T* from, [[maybe_unused]] bool wide) noexcept {
+CW_FN inline bool takes_tiles([[maybe_unused]] const void* p) noexcept {
 #if CW_ON_GPU
-  if (wide) {
-    const impl::word16 all = *reinterpret_cast<const impl::word16*>(from);
-    memcpy(held, &all, sizeof(all));
-  } else {
-    for (int i = 0; i < tile_size<T>(); ++i) held[i] = from[i];
-  }
+  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+#else
+  return true;
+#endif
+}
+
+template <class T>
+CW_FN inline void load_tile(T* held, const T* from) noexcept {
+#if CW_ON_GPU
+  const impl::word16 all = *reinterpret_cast<const impl::word16*>(from);
+  memcpy(held, &all, sizeof(all));
 #else
   std::memcpy(held, from, sizeof(T) * static_cast<std::size_t>(tile_size<T>()));
 #endif
 }
 
 template <class T>
-CW_FN inline void store_tile(T* to, const T* held, [[maybe_unused]] bool wide) noexcept {
+CW_FN inline void store_tile(T* to, const T* held) noexcept {
 #if CW_ON_GPU
-  if (wide) {
-    impl::word16 all;
-    memcpy(&all, held, sizeof(all));
-    *reinterpret_cast<impl::word16*>(to) = all;
-  } else {
-    for (int i = 0; i < tile_size<T>(); ++i) to[i] = held[i];
-  }
+  impl::word16 all;
+  memcpy(&all, held, sizeof(all));
+  *reinterpret_cast<impl::word16*>(to) = all;
 #else
   std::memcpy(to, held, sizeof(T) * static_cast<std::size_t>(tile_size<T>()));
 #endif
