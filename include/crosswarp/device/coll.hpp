@@ -80,8 +80,9 @@ struct share {
 /// Where calls of one channel are made; got from crosswarp::coll::device(), by value, valid while
 /// that lives.
 /// Callers: all threads of `g`, with the same arguments, on every rank.
-/// Visibility: when a call returns ok, its result is there for every thread of `g`, and what was
-///         passed in may be written again. Nothing else is ordered, except by barrier().
+/// Visibility: what any thread of `g` wrote before is passed in. When a call returns ok, its result
+///         is there for every thread of `g`, and what was passed in may be written again. Nothing
+///         else is ordered, except by barrier().
 /// Fails:  timeout, peer_lost, aborted; invalid when ranks called different things, or counts,
 ///         types or operations differ: on all of them. Then all channels are of no more use.
 /// An operation of reductions has `a = op(a, b)` and `a = op.finish(a, ranks)` for accumulators,

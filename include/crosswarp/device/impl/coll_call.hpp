@@ -90,6 +90,7 @@ class coll_call {
       outcome_ = status::invalid;
       return;
     }
+    g.sync();  // what each thread of the group has written is there for all of them
     // Each thread's own view, as another group may be failing now: they agree when they have met.
     mine_ = static_cast<status>(failed().load(order::relaxed));
     epoch_ = own_->epoch;
