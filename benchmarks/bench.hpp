@@ -84,6 +84,15 @@ std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks);
 /// that was not there. And built with ours.
 std::map<std::string, double> ops_of_oshmem();
 std::map<std::string, double> ops_of_ours();
+/// What benchmarks/peer_mpi_coll.c prints: microseconds by bytes. Empty when there is no MPI, or
+/// when it has no such type or operation.
+struct coll_of_mpi {
+  std::string op = "all_reduce";
+  std::string type = "f32";
+  std::string redop = "sum";
+};
+std::map<std::size_t, double> times_of_mpi(const coll_of_mpi& what, int ranks,
+                                           const std::vector<std::size_t>& sizes);
 /// Whether ranks can be started that use this engine of the proxy.
 bool engine_usable(const std::string& engine);
 

@@ -6,16 +6,19 @@
 #include "bench.hpp"
 
 namespace crosswarp::bench {
-namespace {
 
-/// What benchmarks/peer_mpi_coll.c prints: microseconds by bytes. Empty when there is no MPI.
-std::map<std::size_t, double> times_of_mpi(const setup& s) {
+std::map<std::size_t, double> times_of_mpi(const coll_of_mpi& what, int ranks,
+                                           const std::vector<std::size_t>& sizes) {
   std::map<std::size_t, double> all;
   const std::string program = CROSSWARP_MPI_COLL_PEER;
   if (program.empty()) return all;
+  // With none of the variables by which a launcher speaks to this process: mpirun would take itself
+  // for a rank.
   std::string command =
-      "mpirun --allow-run-as-root --oversubscribe -n " + std::to_string(s.ranks) + " " + program;
-  for (const std::size_t size : sizes_of(s)) command += " " + std::to_string(size);
+      "env -i PATH=\"$PATH\" HOME=\"$HOME\" LD_LIBRARY_PATH=\"$LD_LIBRARY_PATH\" "
+      "mpirun --allow-run-as-root --oversubscribe -n " +
+      std::to_string(ranks) + " " + program + " " + what.op + " " + what.type + " " + what.redop;
+  for (const std::size_t size : sizes) command += " " + std::to_string(size);
   command += " 2>/dev/null";
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   std::size_t bytes = 0;
@@ -23,8 +26,6 @@ std::map<std::size_t, double> times_of_mpi(const setup& s) {
   while (pipe && std::fscanf(pipe.get(), "%zu %lf", &bytes, &us) == 2) all[bytes] = us;
   return all;
 }
-
-}  // namespace
 
 std::vector<std::size_t> sizes_of(const setup& s) {
   std::vector<std::size_t> all;
@@ -40,7 +41,7 @@ std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks) {
   if (these.quick) these.bytes_to = std::min<std::size_t>(these.bytes_to, 1U << 20U);
   std::vector<row> rows = run_ranks("coll-all_reduce", these);
   if (gpu || s.quick) return rows;
-  const auto theirs = times_of_mpi(these);
+  const auto theirs = times_of_mpi({}, these.ranks, sizes_of(these));
   for (row& r : rows) {
     const auto found = theirs.find(r.bytes.value_or(0));
     if (found == theirs.end()) continue;
