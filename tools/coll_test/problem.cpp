@@ -1,6 +1,8 @@
 #include "coll_test/problem.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -276,8 +278,9 @@ std::size_t wrong_moved(const problem& p, int rank, std::span<const std::byte> o
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < elements_out(p); ++i) {
     const origin from = origin_of(p, rank, i);
-    const T want = element<T>(p, from.rank, from.index);
-    if (std::memcmp(&want, out.data() + i * sizeof(T), sizeof(T)) != 0) ++wrong;
+    using bits = std::array<std::byte, sizeof(T)>;
+    const auto want = std::bit_cast<bits>(element<T>(p, from.rank, from.index));
+    if (element_at<bits>(out, i) != want) ++wrong;
   }
   return wrong;
 }
