@@ -62,6 +62,7 @@ struct setup {
   std::size_t bytes_from = 8;
   std::size_t bytes_to = 64U << 20U;
   std::string op;  ///< of bench shmem: put, get, p, g, amo, signal, barrier; empty: all
+                   ///< of bench coll: a collective; empty: all_reduce
 };
 
 /// From the smallest to the largest, each 8 times the one before.

@@ -39,9 +39,11 @@ std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks) {
   setup these = s;
   these.ranks = s.coll_ranks;
   if (these.quick) these.bytes_to = std::min<std::size_t>(these.bytes_to, 1U << 20U);
-  std::vector<row> rows = run_ranks("coll-all_reduce", these);
+  coll_of_mpi what;
+  if (!s.op.empty()) what.op = s.op;
+  std::vector<row> rows = run_ranks("coll-" + what.op, these);
   if (gpu || s.quick) return rows;
-  const auto theirs = times_of_mpi({}, these.ranks, sizes_of(these));
+  const auto theirs = times_of_mpi(what, these.ranks, sizes_of(these));
   for (row& r : rows) {
     const auto found = theirs.find(r.bytes.value_or(0));
     if (found == theirs.end()) continue;

@@ -53,7 +53,7 @@ struct bench_options {
   std::string plot;
   // Of bench shmem alone:
   std::string scope;  ///< empty: block
-  std::string op;     ///< empty: all
+  std::string op;     ///< empty: all; of bench coll: all_reduce
   std::string path;   ///< an engine of the proxy; empty: mapped
   // Of bench coll alone:
   std::string bytes;  ///< from and to; empty: 8:64M

@@ -92,8 +92,9 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
                   "rougher; no job starts, no peer, no puts above 16 MiB (64 MiB on a GPU)");
   bench->add_option("--scope", o.scope, "shmem: who calls")
       ->check(CLI::IsMember({"thread", "warp", "block"}));
-  bench->add_option("--op", o.op, "shmem: only this")
-      ->check(CLI::IsMember({"put", "get", "p", "g", "amo", "signal", "barrier"}));
+  bench->add_option("--op", o.op,
+                    "shmem: only put, get, p, g, amo, signal or barrier; coll: all_reduce, "
+                    "reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather or scatter");
   bench->add_option("--path", o.path, "shmem: by loads and stores, or by this engine of the proxy")
       ->check(CLI::IsMember({"mapped", "local", "ucx", "mpi"}));
   bench->add_option("--bytes", o.bytes, "coll: from and to, as 1K:64M; 8 times as many each time");
