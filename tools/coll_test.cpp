@@ -1,6 +1,7 @@
 // crosswarp coll-test: collectives on all ranks, tested and measured, in the table of nccl-tests.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "benchmarks/bench.hpp"
@@ -29,7 +30,13 @@ struct plan {
   session_options session;
   bool apart = true;
   bool in_place = true;
-  bool peer = false;
+  bool peer = true;  ///< if there is one
+};
+
+/// What a rank has when all is done.
+struct results {
+  std::vector<line> lines;
+  const char* peer = nullptr;  ///< to be measured, now that our ranks are out of the way
 };
 
 // ---- the command line
@@ -125,21 +132,21 @@ std::string figures(const problem& p, std::size_t bytes, const std::optional<out
                      o->wrong);
 }
 
-void print_head(int ranks, const world_options& o, bool peer) {
+void print_head(int ranks, const world_options& o, const char* peer) {
   fmt::print("# {} ranks on {}; #wrong: integers exactly, floats within their roundings\n", ranks,
              o.device.name());
   fmt::print("# {:<14} {:>11} {:>11} {:>5} {:>8} {:>5} {:^33} {:^33}{}\n", "", "", "", "", "", "",
-             "out-of-place", "in-place", peer ? "       MPI" : "");
+             "out-of-place", "in-place", peer != nullptr ? fmt::format("{:>10}", peer) : "");
   fmt::print("# {:<14} {:>11} {:>11} {:>5} {:>8} {:>5}", "operation", "size", "count", "type",
              "redop", "root");
   for (int i = 0; i < 2; ++i) {
     fmt::print(" {:>9} {:>7} {:>7} {:>6}", "time", "algbw", "busbw", "#wrong");
   }
-  fmt::print("{}\n", peer ? "      time   busbw" : "");
+  fmt::print("{}\n", peer != nullptr ? "      time   busbw" : "");
   fmt::print("# {:<14} {:>11} {:>11} {:>5} {:>8} {:>5}", "", "(B)", "(elements)", "", "", "");
   for (int i = 0; i < 2; ++i)
     fmt::print(" {:>9} {:>7} {:>7} {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
-  fmt::print("{}\n", peer ? "      (us)  (GB/s)" : "");
+  fmt::print("{}\n", peer != nullptr ? "      (us)  (GB/s)" : "");
 }
 
 void print_line(const line& l, const std::string& peer) {
@@ -168,18 +175,19 @@ void print_end(const std::vector<line>& lines) {
   if (measured != 0) fmt::print("# Average bus bandwidth: {:.3f} GB/s\n", sum / measured);
 }
 
-/// MPI's times of one kind of call, for the table's last columns.
+/// Another library's times of one kind of call, for the table's last columns.
 class peer_columns {
  public:
-  explicit peer_columns(const plan& p) : sizes_(p.sizes) {}
+  peer_columns(const plan& p, const char* peer)
+      : measure_(std::string_view(peer) == "MPI" ? &bench::times_of_mpi : &bench::times_of_nccl),
+        sizes_(p.sizes) {}
 
   std::string of(const line& l) {
     const problem& p = l.what;
     const std::string kind = std::string(to_string(p.op)) + to_string(p.type) + to_string(p.redop);
     if (kind != kind_) {
       kind_ = kind;
-      times_ = bench::times_of_mpi({to_string(p.op), to_string(p.type), to_string(p.redop)},
-                                   p.ranks, sizes_);
+      times_ = measure_({to_string(p.op), to_string(p.type), to_string(p.redop)}, p.ranks, sizes_);
     }
     const auto found = times_.find(l.asked);
     if (found == times_.end()) return fmt::format("{:>10} {:>7}", "-", "-");
@@ -188,6 +196,7 @@ class peer_columns {
   }
 
  private:
+  decltype(&bench::times_of_mpi) measure_;
   std::vector<std::size_t> sizes_;
   std::string kind_;
   std::map<std::size_t, double> times_;
@@ -195,12 +204,24 @@ class peer_columns {
 
 // ---- on ranks
 
+/// MPI on CPUs; NCCL where every rank has a GPU of its own, which it needs.
+const char* peer_of(world& w, const plan& p) {
+  if (!p.peer || p.session.iterations == 0) return nullptr;
+  const device_ref mine = w.options().device;
+  if (mine.kind() == device_kind::cpu) return bench::has_mpi_peer() ? "MPI" : nullptr;
+  auto gpus = w.allgather(mine.ordinal());
+  std::sort(gpus.begin(), gpus.end());
+  const bool own = std::adjacent_find(gpus.begin(), gpus.end()) == gpus.end();
+  return own && w.node_count() == 1 && bench::has_nccl_peer() ? "NCCL" : nullptr;
+}
+
 /// The lines of all problems, on every rank; rank 0 shows each when it is there, unless all are
 /// shown later.
-std::vector<line> run_plan(world& w, const plan& p) {
+results run_plan(world& w, const plan& p) {
   session calls(w, p.session);
-  const bool shown = w.rank() == 0 && !p.peer;
-  if (shown) print_head(w.size(), w.options(), false);
+  const char* const peer = peer_of(w, p);
+  const bool shown = w.rank() == 0 && peer == nullptr;
+  if (shown) print_head(w.size(), w.options(), nullptr);
   std::vector<line> lines;
   for (problem what : p.kinds) {
     what.ranks = w.size();
@@ -218,7 +239,7 @@ std::vector<line> run_plan(world& w, const plan& p) {
     }
   }
   w.barrier();
-  return lines;
+  return {std::move(lines), peer};
 }
 
 bool all_right(const std::vector<line>& lines) {
@@ -244,24 +265,24 @@ int test_collectives(const coll_test_options& o) {
   }
   plan p = plan_of(o);
   const world_options options = world_for(o);
-  p.peer = o.peer && o.iterations > 0 && options.device.kind() == device_kind::cpu;
+  p.peer = o.peer;
   if (!launched()) prepare_gpu(options);
-  std::vector<line> lines;
+  results all;
   bool first = false;
   run(o.threads == 0 ? 4 : o.threads, options, [&](world& w) {
     auto mine = run_plan(w, p);
     if (w.rank() != 0 && !launched()) return;
-    lines = std::move(mine);
+    all = std::move(mine);
     first = w.rank() == 0;
   });
-  if (first && p.peer) {
+  if (first && all.peer != nullptr) {
     // Ours are done and gone: they would be in the peer's way.
-    print_head(lines.front().what.ranks, options, true);
-    peer_columns peer(p);
-    for (const line& l : lines) print_line(l, peer.of(l));
+    print_head(all.lines.front().what.ranks, options, all.peer);
+    peer_columns peer(p, all.peer);
+    for (const line& l : all.lines) print_line(l, peer.of(l));
   }
-  if (first) print_end(lines);
-  return all_right(lines) ? 0 : 1;
+  if (first) print_end(all.lines);
+  return all_right(all.lines) ? 0 : 1;
 }
 
 }  // namespace crosswarp::tool

@@ -126,7 +126,8 @@ void add_coll_test(CLI::App& app, tool::coll_test_options& o) {
   test->add_option("-t,--threads", o.threads, "Ranks are so many threads of this process")
       ->check(CLI::Range(1, 64));
   test->add_flag_callback(
-      "--no-peer", [&o] { o.peer = false; }, "Do not measure MPI's beside it (on a CPU)");
+      "--no-peer", [&o] { o.peer = false; },
+      "Do not measure another library beside it: MPI on a CPU, NCCL where each rank has a GPU");
 }
 
 void add_tour(CLI::App& app, tool::tour_options& o) {
