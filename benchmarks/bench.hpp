@@ -62,6 +62,7 @@ struct setup {
   std::size_t bytes_from = 8;
   std::size_t bytes_to = 64U << 20U;
   std::string op;  ///< of bench shmem: put, get, p, g, amo, signal, barrier; empty: all
+                   ///< of bench coll: a collective; empty: all_reduce
 };
 
 /// From the smallest to the largest, each 8 times the one before.
@@ -84,6 +85,21 @@ std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks);
 /// that was not there. And built with ours.
 std::map<std::string, double> ops_of_oshmem();
 std::map<std::string, double> ops_of_ours();
+/// What benchmarks/peer_mpi_coll.c prints: microseconds by bytes. Empty when there is no MPI, or
+/// when it has no such type or operation.
+struct coll_of_peer {
+  std::string op = "all_reduce";
+  std::string type = "f32";
+  std::string redop = "sum";
+};
+std::map<std::size_t, double> times_of_mpi(const coll_of_peer& what, int ranks,
+                                           const std::vector<std::size_t>& sizes);
+/// The same of benchmarks/peer_nccl_coll.cu, each rank on a GPU of its own.
+std::map<std::size_t, double> times_of_nccl(const coll_of_peer& what, int ranks,
+                                            const std::vector<std::size_t>& sizes);
+/// Whether these programs were built.
+bool has_mpi_peer();
+bool has_nccl_peer();
 /// Whether ranks can be started that use this engine of the proxy.
 bool engine_usable(const std::string& engine);
 

@@ -1,22 +1,25 @@
 // crosswarp bench coll: all_reduce against another library's.
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <memory>
 
 #include "bench.hpp"
 
 namespace crosswarp::bench {
+
 namespace {
 
-/// What benchmarks/peer_mpi_coll.c prints: microseconds by bytes. Empty when there is no MPI.
-std::map<std::size_t, double> times_of_mpi(const setup& s) {
-  std::map<std::size_t, double> all;
-  const std::string program = CROSSWARP_MPI_COLL_PEER;
-  if (program.empty()) return all;
+/// Lines of bytes and microseconds. With none of the variables by which a launcher speaks to this
+/// process: mpirun would take itself for a rank.
+std::map<std::size_t, double> times_of(const std::string& program, const coll_of_peer& what,
+                                       const std::vector<std::size_t>& sizes) {
   std::string command =
-      "mpirun --allow-run-as-root --oversubscribe -n " + std::to_string(s.ranks) + " " + program;
-  for (const std::size_t size : sizes_of(s)) command += " " + std::to_string(size);
+      "env -i PATH=\"$PATH\" HOME=\"$HOME\" LD_LIBRARY_PATH=\"$LD_LIBRARY_PATH\" " + program + " " +
+      what.op + " " + what.type + " " + what.redop;
+  for (const std::size_t size : sizes) command += " " + std::to_string(size);
   command += " 2>/dev/null";
+  std::map<std::size_t, double> all;
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   std::size_t bytes = 0;
   double us = 0;
@@ -25,6 +28,27 @@ std::map<std::size_t, double> times_of_mpi(const setup& s) {
 }
 
 }  // namespace
+
+bool has_mpi_peer() {
+  return std::filesystem::exists(CROSSWARP_MPI_COLL_PEER);
+}
+bool has_nccl_peer() {
+  return std::filesystem::exists(CROSSWARP_NCCL_PEER);
+}
+
+std::map<std::size_t, double> times_of_mpi(const coll_of_peer& what, int ranks,
+                                           const std::vector<std::size_t>& sizes) {
+  if (!has_mpi_peer()) return {};
+  const std::string program = "mpirun --allow-run-as-root --oversubscribe -n " +
+                              std::to_string(ranks) + " " + CROSSWARP_MPI_COLL_PEER;
+  return times_of(program, what, sizes);
+}
+
+std::map<std::size_t, double> times_of_nccl(const coll_of_peer& what, int ranks,
+                                            const std::vector<std::size_t>& sizes) {
+  if (!has_nccl_peer()) return {};
+  return times_of(CROSSWARP_NCCL_PEER " " + std::to_string(ranks), what, sizes);
+}
 
 std::vector<std::size_t> sizes_of(const setup& s) {
   std::vector<std::size_t> all;
@@ -38,9 +62,11 @@ std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks) {
   setup these = s;
   these.ranks = s.coll_ranks;
   if (these.quick) these.bytes_to = std::min<std::size_t>(these.bytes_to, 1U << 20U);
-  std::vector<row> rows = run_ranks("coll-all_reduce", these);
+  coll_of_peer what;
+  if (!s.op.empty()) what.op = s.op;
+  std::vector<row> rows = run_ranks("coll-" + what.op, these);
   if (gpu || s.quick) return rows;
-  const auto theirs = times_of_mpi(these);
+  const auto theirs = times_of_mpi(what, these.ranks, sizes_of(these));
   for (row& r : rows) {
     const auto found = theirs.find(r.bytes.value_or(0));
     if (found == theirs.end()) continue;

@@ -102,10 +102,64 @@ std::vector<row> all_reduce_rows(world& w, const setup& s) {
   return rows;
 }
 
+/// Queues one of the others, of floats, by rank 0 where there is a root; `bytes` of the longer of
+/// input and result. False when there is none of that name.
+bool queue(coll& all, const std::string& op, float* out, const float* in, std::size_t bytes) {
+  const std::size_t part = bytes / sizeof(float) / static_cast<std::size_t>(all.size());
+  const std::size_t part_bytes = part * sizeof(float);
+  if (op == "reduce") {
+    all.reduce(out, in, bytes / sizeof(float), data_type::f32, coll_op::sum, 0);
+  } else if (op == "reduce_scatter") {
+    all.reduce_scatter(out, in, part, data_type::f32, coll_op::sum);
+  } else if (op == "all_gather") {
+    all.all_gather(out, in, part_bytes);
+  } else if (op == "broadcast") {
+    all.broadcast(out, bytes, 0);
+  } else if (op == "gather") {
+    all.gather(out, in, part_bytes, 0);
+  } else if (op == "scatter") {
+    all.scatter(out, in, part_bytes, 0);
+  } else if (op == "all_to_all") {
+    all.all_to_all(out, in, part_bytes);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::vector<row> rows_of(const std::string& op, world& w, const setup& s) {
+  std::vector<row> rows;
+  coll all(w);
+  const buffer<float> in(w.options().device, s.bytes_to / sizeof(float));
+  const buffer<float> out(w.options().device, s.bytes_to / sizeof(float));
+  for (const std::size_t bytes : sizes_of(s)) {
+    const int rounds = rounds_for(bytes);
+    samples took;
+    for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
+      w.barrier();
+      const auto begin = std::chrono::steady_clock::now();
+      for (int k = 0; k < rounds; ++k) {
+        if (!queue(all, op, out.data(), in.data(), bytes)) {
+          throw error(errc::invalid_argument, "--op", "bench coll has no " + op);
+        }
+      }
+      all.check();
+      const std::chrono::duration<double, std::micro> t = std::chrono::steady_clock::now() - begin;
+      took.add(t.count() / rounds);
+    }
+    rows.push_back(coll_row(w, (op + " of floats on a stream").c_str(), bytes));
+    took.fill(rows.back());
+  }
+  return rows;
+}
+
 }  // namespace
 
 rank_benchmark find_coll_benchmark(const std::string& name) {
   if (name == "coll-all_reduce") return all_reduce_rows;
+  if (name.starts_with("coll-")) {
+    return [op = name.substr(5)](world& w, const setup& s) { return rows_of(op, w, s); };
+  }
   return nullptr;
 }
 

@@ -2,6 +2,7 @@
 #include "benchmarks/bench.hpp"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "commands.hpp"
 #include "crosswarp/options.hpp"
@@ -224,14 +226,34 @@ void check_options(const bench_options& o) {
     const char* of;
   };
   for (const auto& [option, given, of] :
-       {special{"--scope", !o.scope.empty(), "shmem"}, special{"--op", !o.op.empty(), "shmem"},
-        special{"--path", !o.path.empty(), "shmem"}, special{"--bytes", !o.bytes.empty(), "coll"},
-        special{"--ranks", o.ranks != 0, "coll"}}) {
+       {special{"--scope", !o.scope.empty(), "shmem"}, special{"--path", !o.path.empty(), "shmem"},
+        special{"--bytes", !o.bytes.empty(), "coll"}, special{"--ranks", o.ranks != 0, "coll"}}) {
     if (!given || std::find(o.names.begin(), o.names.end(), of) != o.names.end()) continue;
     throw error(errc::invalid_argument, option,
                 std::string("only bench ") + of +
                     " has it; all have --device, --processes, --threads, --quick, --json, --plot");
   }
+}
+
+/// Each of the benchmarks named has the operation, if one of them has any.
+void check_op(const bench_options& o) {
+  if (o.op.empty()) return;
+  const std::map<std::string, std::vector<std::string>> all = {
+      {"shmem", {"put", "get", "p", "g", "amo", "signal", "barrier"}},
+      {"coll",
+       {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "gather",
+        "scatter"}}};
+  bool used = false;
+  for (const std::string& name : o.names) {
+    const auto found = all.find(name);
+    if (found == all.end()) continue;
+    used = true;
+    const auto& ops = found->second;
+    if (std::find(ops.begin(), ops.end(), o.op) != ops.end()) continue;
+    throw error(errc::invalid_argument, "--op",
+                fmt::format("'{}' is none of bench {}: {}", o.op, name, fmt::join(ops, ", ")));
+  }
+  if (!used) throw error(errc::invalid_argument, "--op", "only bench shmem and coll have it");
 }
 
 /// As 1K:64M.
@@ -250,6 +272,7 @@ void parse_range(const std::string& text, setup& s) {
 
 int bench(const bench_options& o) {
   check_options(o);
+  check_op(o);
   setup s;
   s.device = device_ref::parse(o.device);
   s.processes = o.processes || (!o.threads && s.device.kind() == device_kind::cpu);

@@ -53,13 +53,32 @@ struct bench_options {
   std::string plot;
   // Of bench shmem alone:
   std::string scope;  ///< empty: block
-  std::string op;     ///< empty: all
+  std::string op;     ///< empty: all; of bench coll: all_reduce
   std::string path;   ///< an engine of the proxy; empty: mapped
   // Of bench coll alone:
   std::string bytes;  ///< from and to; empty: 8:64M
   int ranks = 0;      ///< 0: 4
 };
 int bench(const bench_options& o);
+
+struct coll_test_options {
+  std::string op = "all_reduce";  ///< this and the next two: a name, or all
+  std::string type = "f32";
+  std::string redop = "sum";
+  std::string bytes = "1K:1M";  ///< from and to
+  int factor = 2;               ///< from one size to the next
+  std::string algorithm;        ///< of all_reduce; empty: automatic
+  std::string in_place = "both";
+  std::string device;  ///< empty: as CROSSWARP_DEVICE says
+  int root = 0;
+  int threads = 0;  ///< ranks are threads of this process; 0: a launcher's, or 4 threads
+  int iterations = 20;
+  bool symmetric = false;
+  bool peer = true;
+};
+/// Tests collectives and measures them, in the table of nccl-tests. Returns 1 when a result is
+/// wrong.
+int test_collectives(const coll_test_options& o);
 
 struct tour_options {
   std::string device = "auto";

@@ -92,14 +92,42 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
                   "rougher; no job starts, no peer, no puts above 16 MiB (64 MiB on a GPU)");
   bench->add_option("--scope", o.scope, "shmem: who calls")
       ->check(CLI::IsMember({"thread", "warp", "block"}));
-  bench->add_option("--op", o.op, "shmem: only this")
-      ->check(CLI::IsMember({"put", "get", "p", "g", "amo", "signal", "barrier"}));
+  bench->add_option("--op", o.op,
+                    "shmem: only put, get, p, g, amo, signal or barrier; coll: all_reduce, "
+                    "reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather or scatter");
   bench->add_option("--path", o.path, "shmem: by loads and stores, or by this engine of the proxy")
       ->check(CLI::IsMember({"mapped", "local", "ucx", "mpi"}));
   bench->add_option("--bytes", o.bytes, "coll: from and to, as 1K:64M; 8 times as many each time");
   bench->add_option("--ranks", o.ranks, "coll: how many")->check(CLI::Range(1, 64));
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");
+}
+
+void add_coll_test(CLI::App& app, tool::coll_test_options& o) {
+  CLI::App* test = app.add_subcommand(
+      "coll-test",
+      "Test and measure collectives, in the table of nccl-tests; under crosswarp run, mpirun, or "
+      "as threads; exit code 1 when a result is wrong");
+  test->add_option("--op", o.op,
+                   "all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather, "
+                   "scatter, all");
+  test->add_option("--type", o.type, "f64, f32, f16, bf16, e4m3, e5m2, i32, i64, all");
+  test->add_option("--redop", o.redop, "sum, prod, min, max, avg, bit_and, bit_or, bit_xor, all");
+  test->add_option("--bytes", o.bytes, "From and to, as 1K:64M: of the longer of input and result");
+  test->add_option("--factor", o.factor, "From one size to the next")->check(CLI::Range(2, 1024));
+  test->add_option("--algorithm", o.algorithm, "Of all_reduce: automatic, push, pull, two_shot");
+  test->add_option("--in-place", o.in_place, "Results over the input: both ways, yes, no")
+      ->check(CLI::IsMember({"both", "yes", "no"}));
+  test->add_option("--root", o.root, "Of those that have one")->check(integer("a rank"));
+  test->add_option("--iterations", o.iterations, "So many calls are timed; 0: only tested")
+      ->check(CLI::Range(0, 1'000'000));
+  test->add_flag("--symmetric", o.symmetric, "Input and result lie in the symmetric heap");
+  test->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
+  test->add_option("-t,--threads", o.threads, "Ranks are so many threads of this process")
+      ->check(CLI::Range(1, 64));
+  test->add_flag_callback(
+      "--no-peer", [&o] { o.peer = false; },
+      "Do not measure another library beside it: MPI on a CPU, NCCL where each rank has a GPU");
 }
 
 void add_tour(CLI::App& app, tool::tour_options& o) {
@@ -202,6 +230,8 @@ int main(int argc, char** argv) {
   add_bench(app, bench);
   tool::tour_options tour;
   add_tour(app, tour);
+  tool::coll_test_options coll_test;
+  add_coll_test(app, coll_test);
   add_bench_rank(app, rank);
   std::vector<std::string> words(argv + 1, argv + argc);
   run.command = split_command(words);
@@ -221,6 +251,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("trace")) return tool::trace(trace);
     if (app.got_subcommand("tour")) return tool::tour(tour);
     if (app.got_subcommand("bench")) return tool::bench(bench);
+    if (app.got_subcommand("coll-test")) return tool::test_collectives(coll_test);
     if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank);
   } catch (const crosswarp::error& e) {
     fmt::print(stderr, "crosswarp: {}\n", e.what());

@@ -96,7 +96,8 @@ int tour(const tour_options& o) {
       {"exec", exec_scene},
       {"memory", memory_scene},
       {"proxy", proxy_scene},
-      {"shmem", shmem_scene}};
+      {"shmem", shmem_scene},
+      {"coll", coll_scene}};
   for (const auto& [name, play] : programme) {
     for (const device_ref d : places) {
       fmt::print("scene {} on {} ...", name, d.name());

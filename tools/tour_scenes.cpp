@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <numeric>
 
+#include "crosswarp/coll.hpp"
 #include "crosswarp/device/memory.hpp"
 #include "crosswarp/launch.hpp"
 #include "crosswarp/shmem.hpp"
@@ -296,6 +297,75 @@ scene shmem_scene(device_ref d) {
     const auto all = w.allgather(static_cast<int>(mine));
     if (w.rank() != 0) return;
     s.verified = std::all_of(all.begin(), all.end(), [](int one) { return one == 1; });
+    s.path = w.path_to(1);
+  });
+  return measured(std::move(s), d, d.kind() == device_kind::cpu);
+}
+
+// ---- coll: the same sum by every algorithm
+
+namespace {
+
+constexpr std::size_t addends = 60;  // what packets have room for, also on a CPU
+constexpr int sums = 3;
+
+/// Something of each rank's own that no float holds exactly: another order would give other bits.
+CW_FN float addend(int rank, std::size_t i) {
+  return 1.0F / static_cast<float>(static_cast<std::size_t>(rank) * addends + i + 3);
+}
+
+/// By packets, by reading everybody's, and in two shots.
+struct add_up {
+  CW_FN void operator()(const dev::kernel_context& ctx, const dev::coll& with, float* in,
+                        float* out, status* outcome) const {
+    const auto g = ctx.block();
+    for (auto i = static_cast<std::size_t>(g.rank()); i < addends;
+         i += static_cast<std::size_t>(g.size())) {
+      in[i] = addend(with.rank(), i);
+    }
+    g.sync();
+    status s = status::ok;
+    for (int k = 0; k < sums && s == status::ok; ++k) {
+      s = with.all_reduce(g, out + static_cast<std::size_t>(k) * addends, in, addends,
+                          dev::coll_ops::sum{}, static_cast<coll_algorithm>(k + 1));
+    }
+    if (g.rank() == 0) *outcome = s;
+  }
+};
+
+/// All sums are the one in the order of ranks, bit by bit; `got` has one after the other.
+bool all_the_same(int ranks, const std::vector<float>& got) {
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    float want = addend(0, i % addends);
+    for (int r = 1; r < ranks; ++r) want += addend(r, i % addends);
+    if (got[i] != want) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+scene coll_scene(device_ref d) {
+  scene s{.name = "coll",
+          .story =
+              "4 ranks add up vectors of floats in a kernel by packets, by reading and in two "
+              "shots, and once more on a stream: the same bits each time, on all ranks",
+          .ranks = 4,
+          .device = d.name()};
+  run_local(s.ranks, options_for(d, 64U << 20U), [&](world& w) {
+    coll all(w);
+    const buffer<float> in(d, addends);
+    const buffer<float> out(d, (sums + 1) * addends);
+    const buffer<status> outcome(d, 1);
+    w.barrier();  // nobody allocates once a kernel waits for the others
+    launch(w, {.threads = 32}, add_up{}, all.device(), in.data(), out.data(), outcome.data());
+    all.all_reduce(out.data() + sums * addends, static_cast<const float*>(in.data()), addends);
+    all.check();
+    w.barrier();
+    const bool mine = outcome.read()[0] == status::ok && all_the_same(w.size(), out.read());
+    const auto everybody = w.allgather(static_cast<int>(mine));
+    if (w.rank() != 0) return;
+    s.verified = std::all_of(everybody.begin(), everybody.end(), [](int one) { return one == 1; });
     s.path = w.path_to(1);
   });
   return measured(std::move(s), d, d.kind() == device_kind::cpu);

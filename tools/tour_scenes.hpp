@@ -27,5 +27,7 @@ scene memory_scene(device_ref d);
 scene proxy_scene(device_ref d);
 /// Everybody talks to everybody, by the names of SHMEM.
 scene shmem_scene(device_ref d);
+/// The same sum by every algorithm.
+scene coll_scene(device_ref d);
 
 }  // namespace crosswarp::tool

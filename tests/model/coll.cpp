@@ -115,4 +115,80 @@ TEST_F(CollModel, WhereOldPacketsAreClearedAway) {
   explore(walks(), 3, 2, {push, push, pull, push, push}, 0xfffffffdU);
 }
 
+// ---- packets of 2^31 steps ago
+
+constexpr std::size_t shelf = 4096;
+constexpr std::size_t packets = 2;
+
+/// A channel in memory of the test's own, whose number of steps it may set.
+struct old_channel {
+  cw::symmetric_buffer<std::byte> work;
+  dev::coll::parts view;
+
+  explicit old_channel(cw::world& w) : work(w, dev::coll::channel_bytes(w.size(), shelf, packets)) {
+    view.rank = w.rank();
+    view.size = w.size();
+    view.limits = w.device().limits;
+    view.work = work.device();
+    view.shelf_bytes = shelf;
+    view.packets = packets;
+  }
+};
+
+/// Pushes three times from step `begin` on, goes through the two steps from `cleaning` on without
+/// any packet, and pushes again where steps have the tags of the first ones. Jumps are from odd
+/// steps to even ones, as from one step to the next.
+struct come_again {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, std::uint32_t* steps,
+                        std::uint32_t begin, std::uint32_t cleaning, outcome* out) const {
+    const auto me = k.thread();
+    *steps = begin;
+    push(me, with, 3, 100, out);
+    *steps = cleaning - 1;
+    for (int i = 0; i < 2 && out->s == status::ok; ++i) out->s = with.barrier(me);
+    *steps = begin + 0x80000001U;
+    push(me, with, 2, 700, out);
+  }
+
+ private:
+  CW_FN static void push(const dev::thread_group& me, const dev::coll& with, int rounds,
+                         std::int32_t base, outcome* out) {
+    const int n = with.size();
+    for (int i = 0; i < rounds && out->s == status::ok; ++i) {
+      std::int32_t value = base + 10 * i + with.rank();
+      out->s = with.all_reduce(me, &value, &value, 1, dev::coll_ops::sum{}, coll_algorithm::push);
+      if (value != n * (base + 10 * i) + n * (n - 1) / 2) ++out->wrong;
+    }
+  }
+};
+
+void push_again(std::uint32_t begin, std::uint32_t cleaning) {
+  cw::schedule s = cw::schedule::exhaustive(1, 1500);
+  cw::explore(s, [&](cw::device_ref device) {
+    cw::world_options o;
+    o.device = device;
+    o.heap_bytes = 1U << 20U;
+    o.self_test = false;
+    cw::run_local(2, o, [&](cw::world& w) {
+      const old_channel channel(w);
+      const cw::buffer<outcome> out(device, 1);
+      auto* const steps =
+          reinterpret_cast<std::uint32_t*>(channel.work.data() + dev::coll::epoch_offset(2));
+      cw::launch(w, {}, come_again{}, dev::coll(channel.view), steps, begin, cleaning, out.data());
+      const outcome got = out.read()[0];
+      ASSERT_EQ(got.s, status::ok) << to_string(got.s) << ", " << s.describe();
+      ASSERT_EQ(got.wrong, 0) << s.describe();
+    });
+    if (testing::Test::HasFatalFailure()) FAIL() << s.describe();
+  });
+  EXPECT_TRUE(s.complete()) << "not all interleavings were tried";
+}
+
+TEST_F(CollModel, PacketsAreNotTakenForThoseOf2To31StepsLater) {
+  for (const std::uint32_t cleaning : {0x20000000U, 0x40000000U, 0x60000000U, 0x80000000U}) {
+    push_again(0, cleaning);
+    push_again(0x80000000U, cleaning + 0x80000000U);  // and around the end of the numbers
+  }
+}
+
 }  // namespace

@@ -1,0 +1,332 @@
+// Collectives at their edges: ranks that do not come or launch something else, strides, groups and
+// channels that change.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "crosswarp/coll.hpp"
+#include "crosswarp/launch.hpp"
+#include "support/worlds.hpp"
+
+namespace cw = crosswarp;
+namespace dev = crosswarp::device;
+namespace ops = crosswarp::device::coll_ops;
+using cw::coll_algorithm;
+using cw::status;
+
+namespace {
+
+cw::world_options roomy() {
+  auto o = test_options();
+  o.heap_bytes = o.device.kind() == cw::device_kind::cuda ? 128U << 20U : 8U << 20U;
+  return o;
+}
+
+void with_ranks(int ranks, const std::function<void(cw::world&)>& rank_main) {
+  on_ranks(ranks, rank_main, roomy());
+}
+
+// ---- a rank that does not come
+
+struct one_call {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, float* data,
+                        coll_algorithm how, status* out) const {
+    const status s = with.all_reduce(k.block(), data, data, 20, ops::sum{}, how);
+    if (k.thread_index() == 0) *out = s;
+  }
+};
+
+/// In a kernel, or queued when it is automatic. Ranks are threads: who is absent must keep its
+/// memory until the others have given up, and knows it by a variable of theirs.
+void wait_for_nobody(coll_algorithm how) {
+  constexpr int ranks = 3;
+  constexpr int absent = 1;
+  auto o = roomy();
+  o.timeout = std::chrono::milliseconds(1500);
+  std::atomic<int> gave_up = 0;
+  cw::run_local(ranks, o, [&](cw::world& w) {
+    cw::coll all(w);
+    cw::buffer<float> data(o.device, 20);
+    cw::buffer<status> out(o.device, 1);
+    w.barrier();
+    if (w.rank() == absent) {
+      while (gave_up.load() < ranks - 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      if (how == coll_algorithm::automatic) {
+        all.all_reduce(data.data(), data.data(), 20);
+        all.check();
+      } else {
+        cw::launch(w.stream(), {.threads = 4}, one_call{}, all.device(), data.data(), how,
+                   out.data());
+        w.stream().sync();
+      }
+      ADD_FAILURE() << "rank " << w.rank() << " was not told";
+    } catch (const cw::error& e) {
+      EXPECT_EQ(e.code(), cw::errc::timeout) << e.what();
+      EXPECT_EQ(e.peer(), absent) << e.what();
+    }
+    // Far longer than the deadline, far shorter than for ever.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    ++gave_up;
+    if (how != coll_algorithm::automatic) {
+      EXPECT_EQ(out.read().front(), status::timeout);
+    }
+  });
+}
+
+TEST(ARankThatDoesNotCome, IsNamedWhenTheDeadlineHasPassed) {
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  wait_for_nobody(coll_algorithm::push);
+  wait_for_nobody(coll_algorithm::two_shot);
+  wait_for_nobody(coll_algorithm::automatic);
+}
+
+// ---- another number of blocks
+
+struct by_blocks {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all, std::int32_t* data,
+                        coll_algorithm how, status* out) const {
+    const dev::coll with =
+        all.channel(k.block_index(), static_cast<std::uint64_t>(k.block_count()));
+    std::int32_t* const mine = data + static_cast<std::ptrdiff_t>(k.block_index()) * 8;
+    const status s = with.all_reduce(k.block(), mine, mine, 8, ops::sum{}, how);
+    if (k.thread_index() == 0) out[k.block_index()] = s;
+  }
+};
+
+TEST(AnotherNumberOfBlocks, IsAnErrorInAllBlocksOfAllRanks) {
+  for (const auto how : {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot}) {
+    with_ranks(3, [how](cw::world& w) {
+      if (w.size() == 1) return;
+      const int blocks = w.rank() == 1 ? 3 : 5;
+      const cw::coll all(w, {.channels = 5, .shelf_bytes = 4096});
+      cw::buffer<std::int32_t> data(w.options().device, 5 * 8);
+      cw::buffer<status> out(w.options().device, 5);
+      w.barrier();
+      cw::launch(w.stream(), {.blocks = blocks, .threads = 4}, by_blocks{}, all.device(),
+                 data.data(), how, out.data());
+      w.stream().sync();
+      w.barrier();
+      auto got = out.read();
+      got.resize(static_cast<std::size_t>(blocks));
+      EXPECT_EQ(got, std::vector<status>(got.size(), status::invalid))
+          << "rank " << w.rank() << ", " << to_string(how);
+    });
+  }
+}
+
+// ---- strides
+
+enum class strided { reduce_scatter, all_gather, gather, scatter, all_to_all };
+
+/// Each block moves its own elements of all ranks' parts, as a grid does that shares a call.
+struct by_strides {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all, strided what,
+                        std::int32_t* out, const std::int32_t* in, std::size_t each,
+                        std::size_t stride, int root, status* outcome) const {
+    const dev::coll with = all.channel(k.block_index());
+    const std::size_t first = static_cast<std::size_t>(k.block_index()) * each;
+    const auto g = k.block();
+    out += first;
+    in += first;
+    status s = status::invalid;
+    switch (what) {
+      case strided::reduce_scatter:
+        s = with.reduce_scatter(g, out, in, each, ops::sum{}, stride);
+        break;
+      case strided::all_gather:
+        s = with.all_gather(g, out, in, each, stride);
+        break;
+      case strided::gather:
+        s = with.gather(g, out, in, each, root, stride);
+        break;
+      case strided::scatter:
+        s = with.scatter(g, out, in, each, root, stride);
+        break;
+      case strided::all_to_all:
+        s = with.all_to_all(g, out, in, each, stride);
+        break;
+    }
+    if (k.thread_index() == 0) outcome[k.block_index()] = s;
+  }
+};
+
+std::int32_t element(int rank, std::size_t i) {
+  return rank * 100003 + static_cast<int>(i) * 7 + 1;
+}
+
+/// What `rank` is to have: parts of `count` elements, `stride` apart; -1 where nothing comes.
+std::vector<std::int32_t> wanted(strided what, int rank, int ranks, std::size_t count,
+                                 std::size_t stride, int root) {
+  const auto me = static_cast<std::size_t>(rank);
+  std::vector<std::int32_t> out(stride * static_cast<std::size_t>(ranks), -1);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (what == strided::scatter) out[i] = element(root, me * stride + i);
+    if (what == strided::reduce_scatter) {
+      out[i] = 0;
+      for (int r = 0; r < ranks; ++r) out[i] += element(r, me * stride + i);
+    }
+    for (int r = 0; r < ranks; ++r) {
+      std::int32_t& there = out[static_cast<std::size_t>(r) * stride + i];
+      if (what == strided::all_gather) there = element(r, i);
+      if (what == strided::gather && rank == root) there = element(r, i);
+      if (what == strided::all_to_all) there = element(r, me * stride + i);
+    }
+  }
+  return out;
+}
+
+TEST(Strides, LeaveWhatIsBetweenThePartsAlone) {
+  with_ranks(3, [](cw::world& w) {
+    constexpr int blocks = 3;
+    constexpr std::size_t each = 1100;  // more than a rank's part of a shelf
+    constexpr std::size_t stride = blocks * each + 77;
+    const std::size_t room = stride * static_cast<std::size_t>(w.size());
+    const cw::coll all(w, {.channels = blocks, .shelf_bytes = 4096});
+    cw::buffer<std::int32_t> in(w.options().device, room);
+    cw::buffer<std::int32_t> out(w.options().device, room);
+    cw::buffer<status> outcome(w.options().device, blocks);
+    std::vector<std::int32_t> mine(room);
+    for (std::size_t i = 0; i < room; ++i) mine[i] = element(w.rank(), i);
+    in.write(mine);
+    const int root = w.size() - 1;
+    for (const auto what : {strided::reduce_scatter, strided::all_gather, strided::gather,
+                            strided::scatter, strided::all_to_all}) {
+      out.write(std::vector<std::int32_t>(room, -1));
+      w.barrier();
+      cw::launch(w.stream(), {.blocks = blocks, .threads = 8}, by_strides{}, all.device(), what,
+                 out.data(), static_cast<const std::int32_t*>(in.data()), each, stride, root,
+                 outcome.data());
+      w.stream().sync();
+      w.barrier();
+      EXPECT_EQ(outcome.read(), std::vector<status>(blocks, status::ok));
+      EXPECT_EQ(out.read(), wanted(what, w.rank(), w.size(), blocks * each, stride, root))
+          << "call " << static_cast<int>(what);
+    }
+  });
+}
+
+// ---- groups of different sizes in turn
+
+/// A thread, a warp and a block in turn on one channel; `mixed`: another one on each rank at a
+/// time.
+struct in_turn {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, std::int32_t* data,
+                        std::size_t count, bool mixed, status* out, int* wrong) const {
+    for (int round = 0; round < 18; ++round) {
+      const auto block = k.block();
+      for (auto i = static_cast<std::size_t>(block.rank()); i < count;
+           i += static_cast<std::size_t>(block.size())) {
+        data[i] = round * 1000 + with.rank() + static_cast<int>(i);
+      }
+      block.sync();
+      const auto how = static_cast<coll_algorithm>(1 + round / 3 % 3);
+      const int who = (round + (mixed ? with.rank() : 0)) % 3;
+      status s = status::ok;
+      if (who == 0 && k.thread_index() == 0) s = call(k.thread(), with, data, count, how);
+      if (who == 1 && k.warp().index() == 0) s = call(k.warp(), with, data, count, how);
+      if (who == 2) s = call(block, with, data, count, how);
+      if (dev::agree(block, s) != status::ok) {
+        if (k.thread_index() == 0) *out = s;
+        return;
+      }
+      if (k.thread_index() == 0) *wrong += wrongs(with.size(), data, count, round);
+      block.sync();
+    }
+  }
+
+ private:
+  template <class G>
+  CW_FN static status call(const G& g, const dev::coll& with, std::int32_t* data, std::size_t count,
+                           coll_algorithm how) {
+    return with.all_reduce(g, data, data, count, ops::sum{}, how);
+  }
+  CW_FN static int wrongs(int n, const std::int32_t* data, std::size_t count, int round) {
+    int wrong = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (data[i] != n * (round * 1000 + static_cast<int>(i)) + n * (n - 1) / 2) ++wrong;
+    }
+    return wrong;
+  }
+};
+
+TEST(Groups, OfDifferentSizesTakeTurnsOnOneChannel) {
+  with_ranks(3, [](cw::world& w) {
+    constexpr std::size_t count = 60;
+    const cw::coll all(w, {.channels = 1, .shelf_bytes = 4096});
+    cw::buffer<std::int32_t> data(w.options().device, count);
+    for (const bool mixed : {false, true}) {
+      cw::buffer<status> out(w.options().device, 1);
+      cw::buffer<int> wrong(w.options().device, 1);
+      w.barrier();
+      cw::launch(w.stream(), {.threads = 40}, in_turn{}, all.device(), data.data(), count, mixed,
+                 out.data(), wrong.data());
+      w.stream().sync();
+      w.barrier();
+      EXPECT_EQ(out.read().front(), status::ok) << "mixed " << mixed;
+      EXPECT_EQ(wrong.read().front(), 0) << "mixed " << mixed;
+    }
+  });
+}
+
+// ---- channels
+
+/// What block b adds up in its round: no two of them are the same.
+CW_FN std::int32_t term(int block, int round, int rank, std::size_t i) {
+  return (block + 1) * 1000000 + round * 10000 + (rank + 1) * 1000 + static_cast<int>(i);
+}
+
+/// Every block in a channel of its own, as often as its number says, by every algorithm.
+struct own_sums {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all, std::int32_t* data,
+                        std::size_t each, status* out, int* wrong) const {
+    const int b = k.block_index();
+    const dev::coll with = all.channel(b);
+    std::int32_t* const mine = data + static_cast<std::size_t>(b) * each;
+    const auto g = k.block();
+    const auto first = static_cast<std::size_t>(g.rank());
+    const auto step = static_cast<std::size_t>(g.size());
+    for (int round = 0; round < 3 * (b + 1); ++round) {
+      for (std::size_t i = first; i < each; i += step) mine[i] = term(b, round, with.rank(), i);
+      g.sync();
+      const status s = with.all_reduce(g, mine, mine, each, ops::sum{},
+                                       static_cast<coll_algorithm>(1 + round % 3));
+      if (g.rank() == 0) {
+        out[b] = s;
+        for (std::size_t i = 0; i < each; ++i) {
+          std::int32_t want = 0;
+          for (int r = 0; r < with.size(); ++r) want += term(b, round, r, i);
+          if (mine[i] != want) ++wrong[b];
+        }
+      }
+      g.sync();
+      if (s != status::ok) return;
+    }
+  }
+};
+
+TEST(Channels, AddUpTheirOwnAndNobodyElses) {
+  with_ranks(3, [](cw::world& w) {
+    constexpr int blocks = 4;
+    constexpr std::size_t each = 50;
+    const cw::coll all(w, {.channels = blocks, .shelf_bytes = 4096});
+    cw::buffer<std::int32_t> data(w.options().device, blocks * each);
+    cw::buffer<status> out(w.options().device, blocks);
+    cw::buffer<int> wrong(w.options().device, blocks);
+    w.barrier();
+    cw::launch(w.stream(), {.blocks = blocks, .threads = 8}, own_sums{}, all.device(), data.data(),
+               each, out.data(), wrong.data());
+    w.stream().sync();
+    w.barrier();
+    EXPECT_EQ(out.read(), std::vector<status>(blocks, status::ok));
+    EXPECT_EQ(wrong.read(), std::vector<int>(blocks, 0));
+  });
+}
+
+}  // namespace
