@@ -58,14 +58,15 @@ struct setup {
   std::string engine;      ///< of the proxy; empty: no proxy
   memory_kind heap_kind = memory_kind::device;
   shmem_scope scope = shmem_scope::block;
-  int coll_ranks = 4;  ///< of bench coll, and the next two
+  int coll_ranks = 4;  ///< of bench coll, and the next three
+  bool graph = false;  ///< recorded and replayed
   std::size_t bytes_from = 8;
   std::size_t bytes_to = 64U << 20U;
   std::string op;  ///< of bench shmem: put, get, p, g, amo, signal, barrier; empty: all
                    ///< of bench coll: a collective; empty: all_reduce
 };
 
-/// From the smallest to the largest, each 8 times the one before.
+/// From the smallest to the largest, each 4 times the one before.
 std::vector<std::size_t> sizes_of(const setup& s);
 
 /// A benchmark that runs on all ranks of a world; rank 0 returns the rows.

@@ -52,7 +52,7 @@ std::map<std::size_t, double> times_of_nccl(const coll_of_peer& what, int ranks,
 
 std::vector<std::size_t> sizes_of(const setup& s) {
   std::vector<std::size_t> all;
-  for (std::size_t bytes = s.bytes_from; bytes < s.bytes_to; bytes *= 8) all.push_back(bytes);
+  for (std::size_t bytes = s.bytes_from; bytes < s.bytes_to; bytes *= 4) all.push_back(bytes);
   all.push_back(s.bytes_to);
   return all;
 }
@@ -64,8 +64,8 @@ std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks) {
   if (these.quick) these.bytes_to = std::min<std::size_t>(these.bytes_to, 1U << 20U);
   coll_of_peer what;
   if (!s.op.empty()) what.op = s.op;
-  std::vector<row> rows = run_ranks("coll-" + what.op, these);
-  if (gpu || s.quick) return rows;
+  std::vector<row> rows = run_ranks(s.graph ? "coll-recorded" : "coll-" + what.op, these);
+  if (gpu || s.quick || s.graph) return rows;
   const auto theirs = times_of_mpi(what, these.ranks, sizes_of(these));
   for (row& r : rows) {
     const auto found = theirs.find(r.bytes.value_or(0));

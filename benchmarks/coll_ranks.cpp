@@ -91,6 +91,52 @@ row on_stream(world& w, const setup& s, coll& all, const symmetric_buffer<float>
   return r;
 }
 
+/// As models run it: one recording of 50, replayed. Limit: to copy what all ranks have, once.
+row recorded(world& w, const setup& s, coll& all, const symmetric_buffer<device::bfloat16>& in,
+             const symmetric_buffer<device::bfloat16>& out, std::size_t bytes) {
+  constexpr int calls = 50;
+  const int replays = bytes <= 1U << 20U ? 20 : 4;
+  const device::bfloat16* const from = in.data();
+  recording fifty(w.stream(), [&] {
+    for (int i = 0; i < calls; ++i) {
+      all.all_reduce(out.data(), from, bytes / sizeof(device::bfloat16));
+    }
+  });
+  samples took;
+  for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
+    w.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int k = 0; k < replays; ++k) fifty.replay(w.stream());
+    all.check();
+    const std::chrono::duration<double, std::micro> t = std::chrono::steady_clock::now() - begin;
+    took.add(t.count() / (calls * replays));
+  }
+  row r = coll_row(w, "all_reduce of bf16, recorded (limit: a copy)", bytes);
+  took.fill(r);
+  // One rank copies while the others wait.
+  const std::size_t all_bytes = bytes * static_cast<std::size_t>(w.size());
+  if (bytes >= 1U << 20U && w.rank() == 0) {
+    const buffer<std::byte> a(w.options().device, all_bytes);
+    const buffer<std::byte> b(w.options().device, all_bytes);
+    const double rate =
+        copy_rate(w, all_bytes, 20, [&] { w.stream().copy(a.data(), b.data(), all_bytes); });
+    r.limit = static_cast<double>(all_bytes) / rate * 1e-3;
+  }
+  w.barrier();
+  return r;
+}
+
+std::vector<row> recorded_rows(world& w, const setup& s) {
+  std::vector<row> rows;
+  coll all(w);
+  const symmetric_buffer<device::bfloat16> in(w, s.bytes_to / sizeof(device::bfloat16));
+  const symmetric_buffer<device::bfloat16> out(w, s.bytes_to / sizeof(device::bfloat16));
+  for (const std::size_t bytes : sizes_of(s)) {
+    rows.push_back(recorded(w, s, all, in, out, bytes));
+  }
+  return rows;
+}
+
 std::vector<row> all_reduce_rows(world& w, const setup& s) {
   std::vector<row> rows;
   coll all(w);
@@ -157,6 +203,7 @@ std::vector<row> rows_of(const std::string& op, world& w, const setup& s) {
 
 rank_benchmark find_coll_benchmark(const std::string& name) {
   if (name == "coll-all_reduce") return all_reduce_rows;
+  if (name == "coll-recorded") return recorded_rows;
   if (name.starts_with("coll-")) {
     return [op = name.substr(5)](world& w, const setup& s) { return rows_of(op, w, s); };
   }

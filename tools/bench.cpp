@@ -227,7 +227,8 @@ void check_options(const bench_options& o) {
   };
   for (const auto& [option, given, of] :
        {special{"--scope", !o.scope.empty(), "shmem"}, special{"--path", !o.path.empty(), "shmem"},
-        special{"--bytes", !o.bytes.empty(), "coll"}, special{"--ranks", o.ranks != 0, "coll"}}) {
+        special{"--bytes", !o.bytes.empty(), "coll"}, special{"--ranks", o.ranks != 0, "coll"},
+        special{"--graph", o.graph, "coll"}}) {
     if (!given || std::find(o.names.begin(), o.names.end(), of) != o.names.end()) continue;
     throw error(errc::invalid_argument, option,
                 std::string("only bench ") + of +
@@ -282,6 +283,10 @@ int bench(const bench_options& o) {
                                 : bench::shmem_scope::block;
   s.op = o.op;
   s.engine = o.path == "mapped" ? "" : o.path;
+  if (o.graph && !o.op.empty() && o.op != "all_reduce") {
+    throw error(errc::invalid_argument, "--graph", "all_reduce alone is measured so");
+  }
+  s.graph = o.graph;
   if (o.ranks != 0) s.coll_ranks = o.ranks;
   if (!o.bytes.empty()) parse_range(o.bytes, s);
   std::ofstream picture;

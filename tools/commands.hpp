@@ -58,6 +58,7 @@ struct bench_options {
   // Of bench coll alone:
   std::string bytes;  ///< from and to; empty: 8:64M
   int ranks = 0;      ///< 0: 4
+  bool graph = false;
 };
 int bench(const bench_options& o);
 

@@ -97,7 +97,8 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
                     "reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather or scatter");
   bench->add_option("--path", o.path, "shmem: by loads and stores, or by this engine of the proxy")
       ->check(CLI::IsMember({"mapped", "local", "ucx", "mpi"}));
-  bench->add_option("--bytes", o.bytes, "coll: from and to, as 1K:64M; 8 times as many each time");
+  bench->add_option("--bytes", o.bytes, "coll: from and to, as 1K:64M; 4 times as many each time");
+  bench->add_flag("--graph", o.graph, "coll: 50 calls of bf16, recorded once and replayed");
   bench->add_option("--ranks", o.ranks, "coll: how many")->check(CLI::Range(1, 64));
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");

@@ -13,6 +13,7 @@ namespace crosswarp {
 namespace exec {
 class stream_backend;
 class event_backend;
+class recording_backend;
 }  // namespace exec
 
 /// A point in a stream that other streams and the host can wait for.
@@ -84,6 +85,25 @@ class stream {
   std::function<void()> after_sync_;
   std::function<void(stream&)> before_launch_;
   std::function<void(stream&)> after_launch_;
+};
+
+/// What is queued on a stream while it is recorded, to be queued again and again at the price of
+/// one launch: a CUDA graph on a GPU.
+class recording {
+ public:
+  /// `queue` launches and copies on `s`; nothing of that runs now. On a CPU it may not record or
+  /// wait for events. Throws what `queue` throws, and error(not_supported).
+  recording(stream& s, const std::function<void()>& queue);
+  ~recording();
+  recording(recording&&) noexcept;
+  recording& operator=(recording&&) noexcept;
+
+  /// Queues all of it on a stream of the same device. What it uses has to live until it has run.
+  void replay(stream& s);
+
+ private:
+  device_ref device_;
+  std::unique_ptr<exec::recording_backend> backend_;
 };
 
 }  // namespace crosswarp

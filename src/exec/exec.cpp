@@ -177,4 +177,30 @@ void* stream::native() const noexcept {
   return backend_->native();
 }
 
+recording::recording(stream& s, const std::function<void()>& queue) : device_(s.device()) {
+  s.backend().begin_recording();
+  try {
+    queue();
+  } catch (...) {
+    try {
+      (void)s.backend().end_recording();
+    } catch (const error&) {
+      // What `queue` threw says why.
+    }
+    throw;
+  }
+  backend_ = s.backend().end_recording();
+}
+recording::~recording() = default;
+recording::recording(recording&&) noexcept = default;
+recording& recording::operator=(recording&&) noexcept = default;
+void recording::replay(stream& s) {
+  if (s.device() != device_) {
+    throw error(errc::invalid_argument, "recording", "the stream is on another device");
+  }
+  s.begin_launch(s);
+  backend_->replay(s.backend());
+  s.end_launch(s);
+}
+
 }  // namespace crosswarp

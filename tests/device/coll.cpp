@@ -416,6 +416,38 @@ TEST(AllReduceAgainAndAgain, RandomCallsWithRandomDelays) {
   });
 }
 
+/// What is recorded once is replayed between calls that are queued as they come; each adds up what
+/// the one before has left.
+TEST(AllReduceAgainAndAgain, RecordedAndQueuedInTurns) {
+  constexpr int ranks = 3;
+  with_ranks(ranks, [&](cw::world& w) {
+    cw::coll all(w);
+    for (const std::size_t count : {std::size_t{100}, std::size_t{30000}, std::size_t{200000}}) {
+      const cw::symmetric_buffer<std::int64_t> shared(w, count);
+      const cw::buffer<std::int64_t> own(w.options().device, count);
+      for (std::int64_t* const data : {shared.data(), own.data()}) {
+        const std::vector<std::int64_t> ones(count, 1);
+        cw::exec::copy_now(w.options().device, data, ones.data(), count * sizeof(ones[0]));
+        const std::int64_t* const in = data;
+        w.barrier();
+        cw::recording twice(w.stream(), [&] {
+          all.all_reduce(data, in, count);
+          all.all_reduce(data, in, count);
+        });
+        w.barrier();
+        twice.replay(w.stream());
+        all.all_reduce(data, in, count);
+        twice.replay(w.stream());
+        all.check();
+        w.barrier();
+        std::vector<std::int64_t> got(count);
+        cw::exec::copy_now(w.options().device, got.data(), data, count * sizeof(got[0]));
+        EXPECT_EQ(got, std::vector<std::int64_t>(count, 243)) << count;
+      }
+    }
+  });
+}
+
 // ---- the others
 
 struct exchanges {

@@ -226,6 +226,43 @@ struct copy_parts {
   }
 };
 
+struct add_to_each {
+  CW_FN void operator()(const cw::device::kernel_context& ctx, int* x, int n, int amount) const {
+    for (int i = ctx.grid().rank(); i < n; i += ctx.grid().size()) x[i] += amount;
+  }
+};
+
+TEST(Recording, RunsWhenItIsReplayedAndInOrder) {
+  constexpr int n = 100;
+  cw::stream s(test_device());
+  const cw::buffer<int> from(test_device(), std::vector<int>(n, 5));
+  const cw::buffer<int> x(test_device(), std::vector<int>(n, 1));
+  cw::recording r(s, [&] {
+    cw::launch(s, {.blocks = 2, .threads = 32}, add_to_each{}, x.data(), n, 1);
+    cw::launch(s, {.blocks = 2, .threads = 32}, add_to_each{}, x.data(), n, 10);
+  });
+  s.sync();
+  EXPECT_EQ(x.read(), std::vector<int>(n, 1)) << "nothing runs while it is recorded";
+  r.replay(s);
+  s.copy(x.data(), from.data(), n * sizeof(int));
+  r.replay(s);
+  r.replay(s);
+  cw::launch(s, {}, add_to_each{}, x.data(), n, 100);
+  s.sync();
+  EXPECT_EQ(x.read(), std::vector<int>(n, 5 + 11 + 11 + 100));
+}
+
+TEST(Recording, OfWhatThrowsLeavesTheStreamAsItWas) {
+  cw::stream s(test_device());
+  const cw::buffer<int> x(test_device(), std::vector<int>(1, 1));
+  EXPECT_THROW(
+      cw::recording(s, [&] { cw::launch(s, {.blocks = 0}, add_to_each{}, x.data(), 1, 1); }),
+      cw::error);
+  cw::launch(s, {}, add_to_each{}, x.data(), 1, 1);
+  s.sync();
+  EXPECT_EQ(x.read().front(), 2);
+}
+
 TEST(Memory, CopiesBytesOfEveryAlignmentAndNoMore) {
   cw::stream s(test_device());
   constexpr std::size_t room = 300'000;

@@ -34,8 +34,18 @@ class stream_backend {
   virtual void run(cpu_grid grid);
   /// CPU only: for which rank this stream's grids run, see cpu_grid::owner.
   virtual void set_owner(std::uint32_t /*owner*/) {}
+  /// From here to end_recording() what is queued is kept, and does not run.
+  virtual void begin_recording() = 0;
+  virtual std::unique_ptr<recording_backend> end_recording() = 0;
   /// GPU only: zeroed words for a grid barrier, in order with the stream, for `grids` grids.
   virtual device::grid_words* grid_barrier(int grids);
+};
+
+/// What a stream recorded.
+class recording_backend {
+ public:
+  virtual ~recording_backend() = default;
+  virtual void replay(stream_backend& on) = 0;
 };
 
 class event_backend {

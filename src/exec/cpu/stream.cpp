@@ -7,7 +7,10 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "../backends.hpp"
 #include "crosswarp/error.hpp"
@@ -95,22 +98,45 @@ class cpu_stream final : public stream_backend {
     if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
   void record(event_backend& e) override {
+    refuse_in_recording();
     submit([p = const_cast<cpu_event&>(cpu_event::of(e)).renew()] { p->pass(); });
   }
   void wait(const event_backend& e) override {
+    refuse_in_recording();
     submit([p = cpu_event::of(e).last()] { p->wait(); });
   }
   void copy(void* dst, const void* src, std::size_t bytes) override {
-    submit([=] { std::memcpy(dst, src, bytes); });
+    keep_or_submit([=] { std::memcpy(dst, src, bytes); });
   }
   void run(cpu_grid grid) override {
     check_fits(grid.shape);
     grid.owner = owner_;
-    submit([g = std::move(grid)] { run_grid(g); });
+    keep_or_submit([g = std::move(grid)] { run_grid(g); });
   }
   void set_owner(std::uint32_t owner) override { owner_ = owner; }
 
+  using task_list = std::vector<std::function<void()>>;
+  void begin_recording() override {
+    refuse_in_recording();
+    recorded_.emplace();
+  }
+  std::unique_ptr<recording_backend> end_recording() override;
+
  private:
+  friend class cpu_recording;
+  void refuse_in_recording() const {
+    if (recorded_) {
+      throw error(errc::not_supported, "stream",
+                  "it is being recorded, and a CPU records launches and copies alone");
+    }
+  }
+  void keep_or_submit(std::function<void()> task) {
+    if (recorded_) {
+      recorded_->push_back(std::move(task));
+    } else {
+      submit(std::move(task));
+    }
+  }
   void submit(std::function<void()> task) {
     outstanding_.fetch_add(1, std::memory_order_relaxed);
     const std::scoped_lock lock(mutex_);
@@ -157,7 +183,8 @@ class cpu_stream final : public stream_backend {
   }
 
   std::uint32_t owner_ = 0;
-  std::atomic<int> outstanding_{0};  // tasks queued or running
+  std::optional<task_list> recorded_;  // while it is recorded
+  std::atomic<int> outstanding_{0};    // tasks queued or running
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
@@ -167,6 +194,21 @@ class cpu_stream final : public stream_backend {
   std::exception_ptr failure_;
   std::thread thread_;  // last: starts when all else is there
 };
+
+class cpu_recording final : public recording_backend {
+ public:
+  explicit cpu_recording(cpu_stream::task_list tasks) : tasks_(std::move(tasks)) {}
+  void replay(stream_backend& on) override {
+    for (const auto& task : tasks_) dynamic_cast<cpu_stream&>(on).keep_or_submit(task);
+  }
+
+ private:
+  cpu_stream::task_list tasks_;
+};
+
+std::unique_ptr<recording_backend> cpu_stream::end_recording() {
+  return std::make_unique<cpu_recording>(*std::exchange(recorded_, std::nullopt));
+}
 
 class cpu_backend final : public backend {
  public:

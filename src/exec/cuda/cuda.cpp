@@ -130,6 +130,24 @@ class stream_list {
   std::map<cudaStream_t, int> all_;
 };
 
+class cuda_recording final : public recording_backend {
+ public:
+  explicit cuda_recording(cudaGraph_t graph) {
+    const cudaError_t outcome = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    check(outcome, "cudaGraphInstantiate");
+  }
+  ~cuda_recording() override { cudaGraphExecDestroy(graph_); }
+  cuda_recording(const cuda_recording&) = delete;
+  cuda_recording& operator=(const cuda_recording&) = delete;
+  void replay(stream_backend& on) override {
+    check(cudaGraphLaunch(graph_, static_cast<cudaStream_t>(on.native())), "cudaGraphLaunch");
+  }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+};
+
 class cuda_stream final : public stream_backend {
  public:
   explicit cuda_stream(int device) : device_(device) {
@@ -159,6 +177,16 @@ class cuda_stream final : public stream_backend {
     check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
   }
   [[nodiscard]] void* native() const noexcept override { return stream_; }
+  // Other threads may allocate meanwhile: that is their affair.
+  void begin_recording() override {
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+  }
+  std::unique_ptr<recording_backend> end_recording() override {
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+    return std::make_unique<cuda_recording>(graph);
+  }
   device::grid_words* grid_barrier(int grids) override {
     if (grids > most_grids) {
       throw error(errc::does_not_fit, "launch", std::to_string(grids) + " ranks on one GPU");
