@@ -24,11 +24,40 @@ using address = std::uintptr_t;
 
 PyObject* error_type = nullptr;
 
+/// As it is written in C++: for programs, where to_string() is for people.
+const char* name_of(errc code) {
+  switch (code) {
+    case errc::invalid_argument:
+      return "invalid_argument";
+    case errc::not_supported:
+      return "not_supported";
+    case errc::out_of_memory:
+      return "out_of_memory";
+    case errc::asymmetric:
+      return "asymmetric";
+    case errc::does_not_fit:
+      return "does_not_fit";
+    case errc::timeout:
+      return "timeout";
+    case errc::peer_lost:
+      return "peer_lost";
+    case errc::aborted:
+      return "aborted";
+    case errc::refused:
+      return "refused";
+    case errc::device_fault:
+      return "device_fault";
+    case errc::system:
+      return "system";
+  }
+  return "unknown";
+}
+
 /// crosswarp.Error, with the code's name and the rank to blame.
 void raise(const error& e) {
   const nb::object type = nb::borrow(error_type);
   const nb::object raised = type(e.what());
-  raised.attr("code") = nb::str(to_string(e.code()));
+  raised.attr("code") = nb::str(name_of(e.code()));
   raised.attr("peer") = e.peer() < 0 ? nb::none() : nb::object(nb::int_(e.peer()));
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
@@ -131,7 +160,7 @@ class memory {
     const bool gpu = of_->device().kind() == device_kind::cuda;
     const nb::dlpack::dtype type{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits),
                                  1};
-    const nb::ndarray<> a(at(rank), shape.size(), shape.data(), owner, nullptr, type,
+    const nb::ndarray<nb::array_api> a(at(rank), shape.size(), shape.data(), owner, nullptr, type,
                           gpu ? nb::device::cuda::value : nb::device::cpu::value,
                           gpu ? of_->device().ordinal() : 0);
     return nb::cast(a, nb::rv_policy::reference);
