@@ -1,7 +1,7 @@
 """Gradients of a model that several ranks train, averaged with NumPy.
 
-    python3 examples/python/allreduce.py                       # four ranks as threads
-    crosswarp run -n 4 python3 examples/python/allreduce.py    # processes
+python3 examples/python/allreduce.py                       # four ranks as threads
+crosswarp run -n 4 python3 examples/python/allreduce.py    # processes
 """
 
 import numpy as np
@@ -28,7 +28,9 @@ def train(world):
         raise RuntimeError("the two ways differ")
     if world.rank == 0:
         how = coll.explain(shared)
-        print(f"{world.size} ranks, {ELEMENTS} gradients averaged ({how.algorithm}: {how.why}): same bits")
+        print(
+            f"{world.size} ranks, {ELEMENTS} gradients averaged ({how.algorithm}: {how.why}): same bits"
+        )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import sys
 try:
     import torch
 except ImportError:
-    sys.exit("torchrun_allreduce.py needs PyTorch (pip install torch); allreduce.py does the same with NumPy")
+    sys.exit(
+        "torchrun_allreduce.py needs PyTorch (pip install torch); allreduce.py does the same with NumPy"
+    )
 
 import crosswarp
 import crosswarp.torch
@@ -52,7 +54,9 @@ def main():
         coll = crosswarp.Coll(fa.world)
         group = crosswarp.torch.add(coll)
         # aot_eager traces as the default backend does, and needs no compiler on the machine.
-        step = torch.compile(lambda t: crosswarp.torch.all_reduce(t * 2, group) + 1, backend="aot_eager")
+        step = torch.compile(
+            lambda t: crosswarp.torch.all_reduce(t * 2, group) + 1, backend="aot_eager"
+        )
         assert (step(x) == ranks * (ranks + 1) + 1).all()
 
         done = ["called", "compiled"]

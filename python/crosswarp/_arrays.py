@@ -52,7 +52,12 @@ class Array:
 
 def kind_of(x: Any) -> str:
     """Whose array it is: numpy, torch, cupy, jax, crosswarp, or dlpack for any other."""
-    for module, name in (("numpy", "ndarray"), ("torch", "Tensor"), ("cupy", "ndarray"), ("jax", "Array")):
+    for module, name in (
+        ("numpy", "ndarray"),
+        ("torch", "Tensor"),
+        ("cupy", "ndarray"),
+        ("jax", "Array"),
+    ):
         framework = sys.modules.get(module)
         array = getattr(framework, name, None)
         if array is not None and isinstance(x, array):
@@ -65,7 +70,8 @@ def describe(x: Any, call: str, stream: int = -1) -> Array:
     -1: they need not care."""
     kind = kind_of(x)
     if kind == "crosswarp":
-        return x.__crosswarp_array__()
+        own: Array = x.__crosswarp_array__()
+        return own
     if kind == "numpy":
         return _describe_numpy(x, call)
     if kind == "torch":
@@ -108,7 +114,9 @@ def _describe_dlpack(x: Any, kind: str, call: str, stream: int) -> Array:
         if on_gpu:
             source = x.__dlpack__(stream=stream)
     try:
-        address, shape, contiguous, code, bits, where, ordinal, writable = _crosswarp.describe(source)
+        address, shape, contiguous, code, bits, where, ordinal, writable = _crosswarp.describe(
+            source
+        )
     except (TypeError, RuntimeError, BufferError):
         raise TypeError(
             f"{call}: {type(x).__name__} is no array that DLPack or a buffer describes"

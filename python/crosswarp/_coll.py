@@ -83,7 +83,9 @@ class Coll:
         self._native.reduce(b, a.address, a.count, *numbers, root, place.stream)
         return self._done(result, a, place)
 
-    def reduce_scatter(self, inp: Any, out: Any = None, *, op: str = "sum", stream: Any = None) -> Any:
+    def reduce_scatter(
+        self, inp: Any, out: Any = None, *, op: str = "sum", stream: Any = None
+    ) -> Any:
         """``op`` over all ranks of the part of ``inp`` that is this rank's; parts are equal, along
         the first dimension."""
         call = "reduce_scatter"
@@ -136,7 +138,9 @@ class Coll:
         self._native.gather(b, a.address, a.nbytes, root, place.stream)
         return self._done(result, a, place)
 
-    def scatter(self, inp: Any = None, out: Any = None, *, root: int = 0, stream: Any = None) -> Any:
+    def scatter(
+        self, inp: Any = None, out: Any = None, *, root: int = 0, stream: Any = None
+    ) -> Any:
         """This rank's part of what ``root`` has in ``inp``. Others need not have any: they pass
         ``out``."""
         call = "scatter"
@@ -218,7 +222,13 @@ class Coll:
         return self._world._native.stream()
 
     def _output(
-        self, call: str, out: Any, a: Array, shape: tuple[int, ...], place: _Place, in_place: bool = False
+        self,
+        call: str,
+        out: Any,
+        a: Array,
+        shape: tuple[int, ...],
+        place: _Place,
+        in_place: bool = False,
     ) -> tuple[Array, Any]:
         """Where the result goes, and what is returned for it."""
         if out is None:
@@ -239,7 +249,14 @@ class Coll:
         return b, out
 
     def _output_at(
-        self, root: int, call: str, out: Any, a: Array, shape: tuple[int, ...], place: _Place, in_place: bool = False
+        self,
+        root: int,
+        call: str,
+        out: Any,
+        a: Array,
+        shape: tuple[int, ...],
+        place: _Place,
+        in_place: bool = False,
     ) -> tuple[int, Any]:
         """The same at the root; others' is not used."""
         if self.rank != root:

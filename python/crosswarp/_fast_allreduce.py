@@ -38,7 +38,9 @@ class FastAllreduce:
             found = f"rank {self._world.rank} of {self._world.size}"
             if self._own:
                 self._world.close()
-            raise ValueError(f"FastAllreduce: rank {rank} of {world_size} was asked for, but this is {found}")
+            raise ValueError(
+                f"FastAllreduce: rank {rank} of {world_size} was asked for, but this is {found}"
+            )
         self.max_size = max_size
         self._coll = Coll(self._world)
         self._captured: list[str] | None = None
@@ -128,7 +130,9 @@ class FastAllreduce:
         mine = hashlib.sha256("\n".join(calls).encode()).digest()
         for rank, theirs in enumerate(self._world.allgather(mine)):
             if theirs != mine:
-                failure = Error(f"register_graph_buffers: rank {rank} captured other calls than rank {self.rank}")
+                failure = Error(
+                    f"register_graph_buffers: rank {rank} captured other calls than rank {self.rank}"
+                )
                 failure.code, failure.peer = "asymmetric", rank
                 raise failure
         return len(calls)

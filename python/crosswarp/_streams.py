@@ -20,7 +20,9 @@ def handle_of(stream: Any, call: str) -> int:
         handle = getattr(stream, name, None)
         if isinstance(handle, int):
             return handle
-    raise TypeError(f"{call}: {type(stream).__name__} is no stream: neither an int nor one with __cuda_stream__")
+    raise TypeError(
+        f"{call}: {type(stream).__name__} is no stream: neither an int nor one with __cuda_stream__"
+    )
 
 
 def current(kind: str, ordinal: int) -> int | None:

@@ -138,7 +138,9 @@ class World:
         self._closed = True
         _arrays.synchronize(self.device)
         try:
-            used = any(b == b"1" for b in self._native.allgather(b"1" if self._native.in_use else b"0"))
+            used = any(
+                b == b"1" for b in self._native.allgather(b"1" if self._native.in_use else b"0")
+            )
         except Error:  # it is broken: there is nobody to wait for
             used = self._native.in_use > 0
         if not used:
@@ -175,7 +177,12 @@ class Tensor:
     __slots__ = ("_kind", "_memory", "_rank", "_shape", "_world", "__weakref__")
 
     def __init__(
-        self, world: World, memory: _crosswarp.Memory, rank: int, shape: tuple[int, ...], kind: _dtypes.DType
+        self,
+        world: World,
+        memory: _crosswarp.Memory,
+        rank: int,
+        shape: tuple[int, ...],
+        kind: _dtypes.DType,
     ) -> None:
         self._world = world
         self._memory = memory
@@ -233,7 +240,9 @@ class Tensor:
         import numpy
 
         if self.device != "cpu":
-            raise TypeError(f"Tensor.numpy: the memory is on {self.device}; cupy.from_dlpack takes it")
+            raise TypeError(
+                f"Tensor.numpy: the memory is on {self.device}; cupy.from_dlpack takes it"
+            )
         if self._kind.typestr is not None:
             return numpy.asarray(_Interface(self, self._kind.typestr, self._shape))
         try:
@@ -247,7 +256,12 @@ class Tensor:
         return self._memory.address(self._rank)
 
     def _array_interface(self, typestr: str) -> dict[str, Any]:
-        return {"version": 3, "shape": self._shape, "typestr": typestr, "data": (self._address(), False)}
+        return {
+            "version": 3,
+            "shape": self._shape,
+            "typestr": typestr,
+            "data": (self._address(), False),
+        }
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -274,8 +288,12 @@ class Tensor:
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> Any:  # fmt: skip
         """Nothing is waited for: who wrote the memory on a stream orders the reader after that."""
-        array = self._memory.array(self, list(self._shape), self._kind.code, self._kind.bits, self._rank)
-        return array.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        array = self._memory.array(
+            self, list(self._shape), self._kind.code, self._kind.bits, self._rank
+        )
+        return array.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if self.device == "cpu":

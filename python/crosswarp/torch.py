@@ -57,7 +57,9 @@ def _coll(group: int) -> Coll:
 
 def _first_dimension(name: str, x: torch.Tensor, size: int) -> int:
     if x.dim() == 0 or x.shape[0] % size:
-        raise ValueError(f"{name}: the first dimension of {list(x.shape)} is no multiple of {size} ranks")
+        raise ValueError(
+            f"{name}: the first dimension of {list(x.shape)} is no multiple of {size} ranks"
+        )
     return x.shape[0] // size
 
 

@@ -40,7 +40,10 @@ def start_processes(ranks, script, *arguments, environment=None):
         started.append(
             subprocess.Popen(
                 [sys.executable, str(script), *map(str, arguments)],
-                env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                env=variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )  # fmt: skip
         )
     ended = []

@@ -32,7 +32,11 @@ def reduced(op, arrays):
     wide = np.stack([a.astype(np.int64 if a.dtype.kind == "i" else np.float64) for a in arrays])
     if op == "avg":
         mean = wide.sum(0) / len(arrays)
-        return np.trunc(mean).astype(arrays[0].dtype) if arrays[0].dtype.kind == "i" else mean.astype(arrays[0].dtype)
+        return (
+            np.trunc(mean).astype(arrays[0].dtype)
+            if arrays[0].dtype.kind == "i"
+            else mean.astype(arrays[0].dtype)
+        )
     return NUMPY_OPS[op](wide).astype(arrays[0].dtype)
 
 

@@ -113,7 +113,10 @@ def test_run_is_this_rank_of_the_launchers_job(tmp_path):
     check_all(
         start_processes(
             2,
-            script(tmp_path, "assert crosswarp.run(5, lambda w: (w.rank, w.size)) == [(int(os.environ['RANK']), 2)]\n"),
+            script(
+                tmp_path,
+                "assert crosswarp.run(5, lambda w: (w.rank, w.size)) == [(int(os.environ['RANK']), 2)]\n",
+            ),
         )
     )
 

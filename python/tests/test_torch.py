@@ -10,7 +10,16 @@ import crosswarp.torch as ops  # noqa: E402
 
 has_gpu = torch.cuda.is_available() and crosswarp.cuda_device_count() > 0
 needs_gpu = pytest.mark.skipif(not has_gpu, reason="no GPU for both PyTorch and crosswarp")
-DTYPES = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "int64"]
+DTYPES = [
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int32",
+    "int64",
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

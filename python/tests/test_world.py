@@ -109,7 +109,16 @@ def test_calls_of_several_threads_take_turns():
 
 @pytest.mark.parametrize(
     "dtype",
-    ["float32", np.float64, np.dtype("int16"), ml_dtypes.bfloat16, "torch.float16", float, bool, "complex64"],
+    [
+        "float32",
+        np.float64,
+        np.dtype("int16"),
+        ml_dtypes.bfloat16,
+        "torch.float16",
+        float,
+        bool,
+        "complex64",
+    ],
 )
 def test_tensors_of_many_types(dtype):
     def rank_main(world):
@@ -218,7 +227,10 @@ def test_a_failed_ranks_frames_do_not_keep_memory_that_is_gone():
         on_ranks(1, rank_main)
     frame = told.tb
     while frame is not None:
-        assert "array" not in frame.tb_frame.f_locals or "world" not in frame.tb_frame.f_code.co_varnames
+        assert (
+            "array" not in frame.tb_frame.f_locals
+            or "world" not in frame.tb_frame.f_code.co_varnames
+        )
         frame = frame.tb_next
     gc.collect()
 
