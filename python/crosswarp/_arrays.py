@@ -112,7 +112,8 @@ def _describe_dlpack(x: Any, kind: str, call: str, stream: int) -> Array:
     if hasattr(x, "__dlpack_device__"):
         on_gpu = x.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
         if on_gpu:
-            source = x.__dlpack__(stream=stream)
+            # JAX knows no stream -1; it waits itself when it is told of none.
+            source = x.__dlpack__() if stream < 0 and kind == "jax" else x.__dlpack__(stream=stream)
     try:
         address, shape, contiguous, code, bits, where, ordinal, writable = _crosswarp.describe(
             source

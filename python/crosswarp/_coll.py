@@ -19,10 +19,11 @@ class Choice(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a call is queued: a cudaStream_t, or None for the world's own stream."""
+    """Where a call is queued."""
 
-    stream: int | None
-    wait: bool  # the caller's framework cannot be told to wait, so the host does
+    stream: int | None = None  # a cudaStream_t; None: the world's own stream
+    wait: bool = False  # the caller's framework cannot be told to wait, so the host does
+    ready: int = -1  # the stream, as DLPack counts them, that waits for its producers; -1: none
 
 
 class Coll:
@@ -34,8 +35,9 @@ class Coll:
 
     On a CPU calls return when they are done. On a GPU they are queued: on ``stream`` (an int, a
     stream of CuPy or PyTorch, anything with ``__cuda_stream__``), else on the current stream of the
-    array's framework; ``check()`` waits and tells what went wrong. JAX has no stream to queue on:
-    its calls return when they are done.
+    array's framework; ``check()`` waits and tells what went wrong. JAX and a ``World.empty`` have no
+    stream to queue on: their calls begin when frameworks have done what they queued, and return when
+    they are done.
 
     ``out`` is where the result goes; without it, a new array of the same framework.
     """
@@ -45,6 +47,7 @@ class Coll:
             raise TypeError(f"Coll: a World is needed, not {type(world).__name__}")
         self._world = world
         self._native = _crosswarp.Coll(world._alive("Coll"), algorithm)
+        self._last = _Place()  # of the last call
 
     @property
     def world(self) -> World:
@@ -163,20 +166,21 @@ class Coll:
         return self._done(result, a, place)
 
     def barrier(self, *, stream: Any = None) -> None:
-        """All ranks' streams wait for each other here."""
-        self._native.barrier(self._place("barrier", stream, None).stream)
+        """All ranks' streams wait for each other here; the stream of the last call, unless another
+        is named."""
+        self._native.barrier(self._place("barrier", stream).stream)
 
     # ---- what became of it
 
     def check(self, *, stream: Any = None) -> None:
-        """Waits for the stream, the world's unless another is named. Raises what has gone wrong in
-        any call so far; then this object is of no more use."""
-        self._native.check(self._place("check", stream, None).stream)
+        """Waits for the stream, that of the last call unless another is named. Raises what has gone
+        wrong in any call so far; then this object is of no more use."""
+        self._native.check(self._place("check", stream).stream)
 
     def explain(self, inp: Any, out: Any = None) -> Choice:
         """What all_reduce does for these, and why. ``out``: ``inp`` unless given."""
-        a = self._input("explain", inp, _Place(None, False))
-        b = a if out is None else self._input("explain", out, _Place(None, False), "out")
+        a = self._input("explain", inp, _Place())
+        b = a if out is None else self._input("explain", out, _Place(), "out")
         return Choice(*self._native.explain(b.address, a.address, a.nbytes))
 
     def close(self) -> None:
@@ -194,32 +198,37 @@ class Coll:
         if not 0 <= root < self.size:
             raise ValueError(f"{call}: root {root}: there are {self.size} ranks")
 
-    def _place(self, call: str, stream: Any, x: Any) -> _Place:
+    def _place(self, call: str, stream: Any, *arrays: Any) -> _Place:
         device = self._world.device
         if device == "cpu":
             if stream is not None:
                 raise ValueError(f"{call}: the world is on the CPU, which has no streams to name")
-            return _Place(None, False)
+            return self._last
         if stream is not None:
-            return _Place(_streams.handle_of(stream, call), False)
-        kind = _arrays.kind_of(x) if x is not None else ""
+            handle = _streams.handle_of(stream, call)
+            self._last = _Place(handle, ready=handle or 1)  # 1: the default stream
+        elif arrays:
+            self._last = self._place_of(arrays[0])
+        return self._last
+
+    def _place_of(self, x: Any) -> _Place:
+        """In order with the framework whose array it is; where that has no stream, after it."""
+        device = self._world.device
+        kind = _arrays.kind_of(x)
+        if kind == "crosswarp":
+            _arrays.synchronize(device)  # whichever framework wrote it
         handle = _streams.current(kind, int(device.rpartition(":")[2]))
-        return _Place(handle, handle is None and x is not None)
+        if handle is not None:
+            return _Place(handle)
+        return _Place(wait=True, ready=self._world._native.stream())
 
     def _input(self, call: str, x: Any, place: _Place, name: str = "inp") -> Array:
-        producer_stream = self._producer_stream(place)
-        a = _arrays.describe(x, call, producer_stream)
+        a = _arrays.describe(x, call, place.ready)
         if a.device != self._world.device:
             raise ValueError(f"{call}: {name} is on {a.device}, the world on {self._world.device}")
         if not a.contiguous:
             raise ValueError(f"{call}: {name} is not contiguous")
         return a
-
-    def _producer_stream(self, place: _Place) -> int:
-        """By when DLPack's producers have to be done. Who is asked for its current stream is."""
-        if self._world.device == "cpu" or not place.wait:
-            return -1
-        return self._world._native.stream()
 
     def _output(
         self,

@@ -85,6 +85,10 @@ class FastAllreduce:
             self._captured.append(f"{a.count} {a.dtype} {op}")
         return self._coll.all_reduce(inp, out, op=op, stream=stream)
 
+    def check(self, *, stream: Any = None) -> None:
+        """Waits for the stream, and raises what has gone wrong; see Coll.check."""
+        self._coll.check(stream=stream)
+
     def empty(self, shape: Any, dtype: Any = "float32") -> Tensor:
         """Symmetric memory, which all_reduce uses in place. Collective."""
         return self._world.empty(shape, dtype)

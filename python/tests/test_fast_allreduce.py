@@ -25,6 +25,7 @@ def test_all_reduce_again_and_again():
             assert (x == fa.world_size**round_).all()
         assert fa.all_reduce(x, x) is x
         assert fa.all_reduce(x, op="max") is not x
+        fa.check()
 
     with_each(3, use)
 
