@@ -161,8 +161,8 @@ class memory {
     const nb::dlpack::dtype type{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits),
                                  1};
     const nb::ndarray<nb::array_api> a(at(rank), shape.size(), shape.data(), owner, nullptr, type,
-                          gpu ? nb::device::cuda::value : nb::device::cpu::value,
-                          gpu ? of_->device().ordinal() : 0);
+                                       gpu ? nb::device::cuda::value : nb::device::cpu::value,
+                                       gpu ? of_->device().ordinal() : 0);
     return nb::cast(a, nb::rv_policy::reference);
   }
 
@@ -432,6 +432,8 @@ void bind_coll(nb::module_& m) {
 
 NB_MODULE(_crosswarp, m) {
   namespace cwp = crosswarp::python;
+  // Frameworks keep references until after the interpreter's end; that is no leak of ours.
+  nb::set_leak_warnings(false);
   cwp::error_type = PyErr_NewException("crosswarp.Error", PyExc_RuntimeError, nullptr);
   m.attr("Error") = nb::borrow(cwp::error_type);
   nb::register_exception_translator(cwp::translate);
