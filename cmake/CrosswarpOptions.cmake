@@ -9,6 +9,8 @@ option(CROSSWARP_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 set(CROSSWARP_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. thread or address,undefined")
 set(CROSSWARP_CUDA AUTO CACHE STRING "GPU support: AUTO (when a CUDA compiler is found), ON, OFF")
 set_property(CACHE CROSSWARP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(CROSSWARP_PYTHON OFF CACHE STRING "The Python package: AUTO (when Python and nanobind are found), ON, OFF")
+set_property(CACHE CROSSWARP_PYTHON PROPERTY STRINGS AUTO ON OFF)
 set(CROSSWARP_TEST_ARCHITECTURES "" CACHE STRING "GPU architectures of the tests; all of CMAKE_CUDA_ARCHITECTURES when empty")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -137,6 +139,8 @@ if(CROSSWARP_TESTS)
     crosswarp_note(tests off "no GoogleTest (libgtest-dev libgmock-dev)")
   endif()
 endif()
+
+include(CrosswarpPython)
 
 if(CROSSWARP_CHECKED)
   crosswarp_note(checked on "scope checker, deterministic schedules")

@@ -42,6 +42,12 @@ class event {
 class stream {
  public:
   explicit stream(device_ref d = device_ref::cpu());
+  /// In order with what somebody else queues: `native` is a cudaStream_t on `d`, null for its
+  /// default stream. It stays theirs, has to outlive this, and may be capturing a graph: the
+  /// destructor waits for nothing. A proxy does not look whether it is busy, so a kernel that asks
+  /// for the first time after 50 ms may be heard late.
+  /// Throws error(not_supported) for a CPU, where nobody else has streams.
+  static stream borrow(device_ref d, void* native);
   ~stream();
   stream(stream&&) noexcept;
   stream& operator=(stream&&) noexcept;
@@ -79,6 +85,7 @@ class stream {
   }
 
  private:
+  stream(device_ref d, std::unique_ptr<exec::stream_backend> backend) noexcept;
   device_ref device_;
   std::unique_ptr<exec::stream_backend> backend_;
   std::function<void()> before_sync_;

@@ -15,6 +15,8 @@ class backend {
  public:
   virtual ~backend() = default;
   virtual std::unique_ptr<stream_backend> make_stream(device_ref d) = 0;
+  /// Around a stream of somebody else, see stream::borrow().
+  virtual std::unique_ptr<stream_backend> borrow_stream(device_ref d, void* native);
   virtual std::unique_ptr<event_backend> make_event(device_ref d) = 0;
   virtual void* allocate(device_ref d, memory_kind kind, std::size_t bytes) = 0;
   virtual void release(device_ref d, memory_kind kind, void* p) noexcept = 0;

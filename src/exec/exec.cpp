@@ -72,6 +72,10 @@ backend& backend_of(device_ref d) {
   return d.kind() == device_kind::cuda ? cuda::instance() : cpu::instance();
 }
 
+std::unique_ptr<stream_backend> backend::borrow_stream(device_ref d, void* /*native*/) {
+  throw error(errc::not_supported, "stream", d.name() + " has no streams to borrow");
+}
+
 void check_shape(const launch_shape& shape) {
   if (shape.blocks < 1 || shape.threads < 1 || shape.threads > cpu::max_block_threads) {
     throw error(errc::invalid_argument, "launch",
@@ -156,6 +160,11 @@ std::chrono::nanoseconds event::since(const event& earlier) const {
 }
 
 stream::stream(device_ref d) : device_(d), backend_(exec::backend_of(d).make_stream(d)) {}
+stream::stream(device_ref d, std::unique_ptr<exec::stream_backend> backend) noexcept
+    : device_(d), backend_(std::move(backend)) {}
+stream stream::borrow(device_ref d, void* native) {
+  return {d, exec::backend_of(d).borrow_stream(d, native)};
+}
 stream::~stream() = default;
 stream::stream(stream&&) noexcept = default;
 stream& stream::operator=(stream&&) noexcept = default;

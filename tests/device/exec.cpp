@@ -220,6 +220,28 @@ TEST(Stream, EventsOrderStreams) {
   EXPECT_TRUE(done.ready());
 }
 
+TEST(Stream, ABorrowedOneIsInOrderWithItsOwnersWork) {
+  const cw::device_ref d = test_device();
+  cw::stream owner(d);
+  if (d.kind() == cw::device_kind::cpu) {
+    EXPECT_THROW((void)cw::stream::borrow(d, nullptr), cw::error);
+    return;
+  }
+  cw::buffer<int> x(d, 120);
+  cw::buffer<int> y(d, 120);
+  cw::buffer<cw::status> met(d, 1);
+  cw::launch(owner, {.blocks = 3, .threads = 40}, fill_places{}, x.data());
+  {
+    cw::stream lent = cw::stream::borrow(d, owner.native());
+    EXPECT_EQ(lent.native(), owner.native());
+    lent.copy(y.data(), x.data(), 120 * sizeof(int));
+    cw::launch(lent, {.blocks = 2, .threads = 32, .resident = true}, sync_grid{}, met.data());
+  }
+  owner.sync();  // it is still there
+  EXPECT_EQ(x.read(), y.read());
+  EXPECT_EQ(met.read()[0], cw::status::ok);
+}
+
 struct copy_parts {
   CW_FN void operator()(const context& ctx, char* to, const char* from, std::size_t bytes) const {
     cw::device::copy_part(ctx, to, from, bytes);

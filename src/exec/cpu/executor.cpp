@@ -69,8 +69,12 @@ bool relax_thread(std::uint32_t spin) noexcept {
 }  // namespace
 
 running_thread& running() noexcept {
+#if CROSSWARP_LOADED_LATE
+  thread_local running_thread state;
+#else
   // Looked up at every wait: without a call into the dynamic linker, also in a shared library.
   __attribute__((tls_model("initial-exec"))) thread_local running_thread state;
+#endif
   return state;
 }
 

@@ -153,15 +153,20 @@ class cuda_stream final : public stream_backend {
   explicit cuda_stream(int device) : device_(device) {
     const device_scope here(device_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-    words_ = static_cast<device::grid_words*>(kept_memory::instance().allocate(
-        device_ref::cuda(device_), memory_kind::device, most_grids * sizeof(device::grid_words)));
+    make_words();
     stream_list::instance().add(device_, stream_);
   }
+  /// Somebody else's. It is not in the list: a look at a stream that is being captured, or that was
+  /// destroyed, is an error.
+  cuda_stream(int device, cudaStream_t theirs) noexcept
+      : device_(device), mine_(false), stream_(theirs) {}
   ~cuda_stream() override {
-    stream_list::instance().remove(stream_);
-    cudaStreamSynchronize(stream_);
-    kept_memory::instance().release(device_ref::cuda(device_), memory_kind::device, words_);
-    cudaStreamDestroy(stream_);
+    if (mine_) stream_list::instance().remove(stream_);
+    if (words_ != nullptr) {  // kernels may be using them
+      cudaStreamSynchronize(stream_);
+      kept_memory::instance().release(device_ref::cuda(device_), memory_kind::device, words_);
+    }
+    if (mine_) cudaStreamDestroy(stream_);
   }
   cuda_stream(const cuda_stream&) = delete;
   cuda_stream& operator=(const cuda_stream&) = delete;
@@ -191,14 +196,21 @@ class cuda_stream final : public stream_backend {
     if (grids > most_grids) {
       throw error(errc::does_not_fit, "launch", std::to_string(grids) + " ranks on one GPU");
     }
+    if (words_ == nullptr) make_words();
     const auto bytes = static_cast<std::size_t>(grids) * sizeof(device::grid_words);
     check(cudaMemsetAsync(words_, 0, bytes, stream_), "cudaMemsetAsync");
     return words_;
   }
 
  private:
+  void make_words() {
+    words_ = static_cast<device::grid_words*>(kept_memory::instance().allocate(
+        device_ref::cuda(device_), memory_kind::device, most_grids * sizeof(device::grid_words)));
+  }
+
   static constexpr int most_grids = 256;
   int device_;
+  bool mine_ = true;
   cudaStream_t stream_ = nullptr;
   device::grid_words* words_ = nullptr;
 };
@@ -207,6 +219,9 @@ class cuda_backend final : public backend {
  public:
   std::unique_ptr<stream_backend> make_stream(device_ref d) override {
     return std::make_unique<cuda_stream>(checked(d));
+  }
+  std::unique_ptr<stream_backend> borrow_stream(device_ref d, void* native) override {
+    return std::make_unique<cuda_stream>(checked(d), static_cast<cudaStream_t>(native));
   }
   std::unique_ptr<event_backend> make_event(device_ref d) override {
     return std::make_unique<cuda_event>(checked(d));

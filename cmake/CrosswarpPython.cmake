@@ -1,0 +1,62 @@
+# Whether the Python package can be built (CROSSWARP_HAVE_PYTHON) and tested (CROSSWARP_HAVE_PYTEST).
+
+# What is missing turns it off, or is an error when it was asked for by name or nothing may be skipped.
+function(crosswarp_no_python what why)
+  if(CROSSWARP_PYTHON STREQUAL "ON" OR "$ENV{CROSSWARP_STRICT}")
+    message(FATAL_ERROR "CROSSWARP_PYTHON=${CROSSWARP_PYTHON}: ${what}: ${why}")
+  endif()
+  crosswarp_note(python off "${what}: ${why}")
+endfunction()
+
+# Sets `result` to whether the interpreter found can import all of these.
+function(crosswarp_can_import result)  # module...
+  list(JOIN ARGN ", " modules)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "import ${modules}" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(failed)
+    set(${result} OFF PARENT_SCOPE)
+  else()
+    set(${result} ON PARENT_SCOPE)
+  endif()
+endfunction()
+
+set(CROSSWARP_HAVE_PYTHON OFF)
+set(CROSSWARP_HAVE_PYTEST OFF)
+if(NOT CROSSWARP_PYTHON)
+  crosswarp_note(python off "CROSSWARP_PYTHON=OFF")
+  return()
+endif()
+if(CROSSWARP_SANITIZE)
+  # An extension is loaded by an interpreter that is not sanitized.
+  crosswarp_no_python("CROSSWARP_SANITIZE=${CROSSWARP_SANITIZE}" "not with sanitizers")
+  return()
+endif()
+
+# What scripts/setup has made, unless another one is named.
+set(own_python ${PROJECT_SOURCE_DIR}/build/python/bin/python3)
+if(NOT DEFINED Python_EXECUTABLE AND NOT DEFINED SKBUILD AND EXISTS ${own_python})
+  set(Python_EXECUTABLE ${own_python})
+endif()
+find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
+if(NOT Python_FOUND)
+  crosswarp_no_python("no Python 3.10 with headers" "python3-dev, or set Python_EXECUTABLE")
+  return()
+endif()
+execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+  OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+find_package(nanobind 3 CONFIG QUIET)
+if(NOT nanobind_FOUND)
+  crosswarp_no_python("no nanobind for ${Python_EXECUTABLE}" "scripts/setup, or pip install nanobind")
+  return()
+endif()
+set(CROSSWARP_HAVE_PYTHON ON)
+set(tested "")
+if(CROSSWARP_TESTS)
+  crosswarp_can_import(CROSSWARP_HAVE_PYTEST pytest numpy ml_dtypes)
+  if(NOT CROSSWARP_HAVE_PYTEST)
+    set(tested "; not tested: no pytest, NumPy or ml_dtypes (scripts/setup)")
+    if("$ENV{CROSSWARP_STRICT}")
+      message(FATAL_ERROR "CROSSWARP_PYTHON=${CROSSWARP_PYTHON}: no pytest, NumPy or ml_dtypes for ${Python_EXECUTABLE}")
+    endif()
+  endif()
+endif()
+crosswarp_note(python on "Python ${Python_VERSION}, nanobind ${nanobind_VERSION}${tested}")

@@ -1,0 +1,171 @@
+"""What the library needs to know about other people's arrays, and new ones of the same kind.
+
+No framework is imported here: who passes an array has imported its framework.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+from . import _crosswarp, _dtypes
+
+_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13  # DLPack's device types
+
+
+class Array:
+    """One argument of a call."""
+
+    __slots__ = (
+        "address", "contiguous", "device", "dtype", "itemsize", "keep", "kind", "shape", "writable",
+    )  # fmt: skip
+
+    def __init__(
+        self, keep: Any, kind: str, address: int, shape: tuple[int, ...], dtype: str,
+        itemsize: int, device: str, contiguous: bool, writable: bool,
+    ) -> None:  # fmt: skip
+        self.keep = keep  # what has to live as long as the address is used
+        self.kind = kind
+        self.address = address
+        self.shape = shape
+        self.dtype = dtype
+        self.itemsize = itemsize
+        self.device = device
+        self.contiguous = contiguous
+        self.writable = writable
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.itemsize
+
+    def overlaps(self, other: Array) -> bool:
+        return (
+            self.address < other.address + other.nbytes
+            and other.address < self.address + self.nbytes
+        )
+
+
+def kind_of(x: Any) -> str:
+    """Whose array it is: numpy, torch, cupy, jax, crosswarp, or dlpack for any other."""
+    for module, name in (
+        ("numpy", "ndarray"),
+        ("torch", "Tensor"),
+        ("cupy", "ndarray"),
+        ("jax", "Array"),
+    ):
+        framework = sys.modules.get(module)
+        array = getattr(framework, name, None)
+        if array is not None and isinstance(x, array):
+            return module
+    return "crosswarp" if hasattr(x, "__crosswarp_array__") else "dlpack"
+
+
+def describe(x: Any, call: str, stream: int = -1) -> Array:
+    """Raises TypeError for what is no array. `stream`: where DLPack's producers have to be done by;
+    -1: they need not care."""
+    kind = kind_of(x)
+    if kind == "crosswarp":
+        own: Array = x.__crosswarp_array__()
+        return own
+    if kind == "numpy":
+        return _describe_numpy(x, call)
+    if kind == "torch":
+        return _describe_torch(x, call)
+    return _describe_dlpack(x, kind, call, stream)
+
+
+def _describe_numpy(x: Any, call: str) -> Array:
+    dtype = x.dtype
+    if dtype.hasobject:
+        raise TypeError(f"{call}: an array of Python objects")
+    if not dtype.isnative:
+        raise TypeError(f"{call}: elements of another byte order ({dtype.str})")
+    flags = x.flags
+    address = x.__array_interface__["data"][0]
+    return Array(
+        x, "numpy", address, x.shape, dtype.name, x.itemsize, "cpu",
+        flags.c_contiguous, flags.writeable,
+    )  # fmt: skip
+
+
+def _describe_torch(x: Any, call: str) -> Array:
+    torch = sys.modules["torch"]
+    if x.layout is not torch.strided:
+        raise TypeError(f"{call}: a tensor of layout {x.layout}")
+    where = x.device
+    if where.type not in ("cpu", "cuda"):
+        raise TypeError(f"{call}: a tensor on {where}")
+    device = "cpu" if where.type == "cpu" else f"cuda:{where.index}"
+    return Array(
+        x, "torch", x.data_ptr(), tuple(x.shape), _dtypes.name_of(x.dtype), x.element_size(),
+        device, x.is_contiguous(), True,
+    )  # fmt: skip
+
+
+def _describe_dlpack(x: Any, kind: str, call: str, stream: int) -> Array:
+    source = x
+    if hasattr(x, "__dlpack_device__"):
+        on_gpu = x.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
+        if on_gpu:
+            # JAX knows no stream -1; it waits itself when it is told of none.
+            source = x.__dlpack__() if stream < 0 and kind == "jax" else x.__dlpack__(stream=stream)
+    try:
+        address, shape, contiguous, code, bits, where, ordinal, writable = _crosswarp.describe(
+            source
+        )
+    except (TypeError, RuntimeError, BufferError):
+        raise TypeError(
+            f"{call}: {type(x).__name__} is no array that DLPack or a buffer describes"
+        ) from None
+    if where not in (_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED):
+        raise TypeError(f"{call}: an array on DLPack's device type {where}")
+    if bits % 8:
+        raise TypeError(f"{call}: elements of {bits} bits")
+    known = _dtypes.by_code.get((code, bits))
+    return Array(
+        (x, source), kind, address, shape, known.name if known else f"DLPack's type {code}",
+        bits // 8, f"cuda:{ordinal}" if where in (_CUDA, _CUDA_MANAGED) else "cpu", contiguous,
+        writable and kind != "jax",  # whose arrays never change
+    )  # fmt: skip
+
+
+def empty(like: Array, shape: tuple[int, ...], world: Any) -> Any:
+    """A new array of the same kind, type and place."""
+    x = like.keep
+    if like.kind == "numpy":
+        return sys.modules["numpy"].empty(shape, x.dtype)
+    if like.kind == "torch":
+        return sys.modules["torch"].empty(shape, dtype=x.dtype, device=x.device)
+    if like.kind == "cupy":
+        return sys.modules["cupy"].empty(shape, x[0].dtype)
+    if like.kind == "crosswarp" and x.symmetric:
+        return world.empty(shape, like.dtype)
+    return world.private(shape, like.dtype)
+
+
+def returned(out: Any, kind: str) -> Any:
+    """A result in memory of ours, as its framework's array; any other as it is."""
+    if kind == "jax" and hasattr(out, "__crosswarp_array__"):
+        import jax
+
+        return jax.dlpack.from_dlpack(out)
+    return out
+
+
+def synchronize(device: str) -> None:
+    """Waits for what frameworks have queued on a GPU: before memory is given back."""
+    if device == "cpu":
+        return
+    ordinal = int(device.rpartition(":")[2])
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize(ordinal)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None:
+        with cupy.cuda.Device(ordinal):
+            cupy.cuda.runtime.deviceSynchronize()

@@ -1,0 +1,292 @@
+"""Collectives of any framework's arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from . import _arrays, _crosswarp, _dtypes, _streams
+from ._arrays import Array
+from ._world import World
+
+
+class Choice(NamedTuple):
+    """What an all_reduce does, and why."""
+
+    algorithm: str
+    blocks: int
+    direct: bool  # on symmetric memory, without a copy
+    why: str
+
+
+class _Place(NamedTuple):
+    """Where a call is queued."""
+
+    stream: int | None = None  # a cudaStream_t; None: the world's own stream
+    wait: bool = False  # the caller's framework cannot be told to wait, so the host does
+    ready: int = -1  # the stream, as DLPack counts them, that waits for its producers; -1: none
+
+
+class Coll:
+    """Collectives of a world's ranks. Making one is collective.
+
+    Arrays are NumPy's on a CPU, CuPy's, JAX's or PyTorch's on a GPU, a ``World.empty``, or anything
+    else with DLPack; contiguous, and on the world's device. All ranks make the same calls in the
+    same order.
+
+    On a CPU calls return when they are done. On a GPU they are queued: on ``stream`` (an int, a
+    stream of CuPy or PyTorch, anything with ``__cuda_stream__``), else on the current stream of the
+    array's framework; ``check()`` waits and tells what went wrong. JAX and a ``World.empty`` have no
+    stream to queue on: their calls begin when frameworks have done what they queued, and return when
+    they are done.
+
+    ``out`` is where the result goes; without it, a new array of the same framework.
+    """
+
+    def __init__(self, world: World, *, algorithm: str = "automatic") -> None:
+        if not isinstance(world, World):
+            raise TypeError(f"Coll: a World is needed, not {type(world).__name__}")
+        self._world = world
+        self._native = _crosswarp.Coll(world._alive("Coll"), algorithm)
+        self._last = _Place()  # of the last call
+
+    @property
+    def world(self) -> World:
+        return self._world
+
+    @property
+    def rank(self) -> int:
+        return self._native.rank
+
+    @property
+    def size(self) -> int:
+        return self._native.size
+
+    # ---- reductions: op is sum, prod, min, max, avg, or of integers bit_and, bit_or, bit_xor
+
+    def all_reduce(self, inp: Any, out: Any = None, *, op: str = "sum", stream: Any = None) -> Any:
+        """``op`` over all ranks of each element, everywhere. In place when ``out`` is ``inp``."""
+        call = "all_reduce"
+        place = self._place(call, stream, inp)
+        a = self._input(call, inp, place)
+        numbers = _dtypes.check_reduction(call, a.dtype, op)
+        b, result = self._output(call, out, a, a.shape, place, in_place=True)
+        self._native.all_reduce(b.address, a.address, a.count, *numbers, place.stream)
+        return self._done(result, a, place)
+
+    def reduce(
+        self, inp: Any, out: Any = None, *, root: int = 0, op: str = "sum", stream: Any = None
+    ) -> Any:
+        """The same at ``root`` alone; None elsewhere."""
+        call = "reduce"
+        self._check_root(call, root)
+        place = self._place(call, stream, inp)
+        a = self._input(call, inp, place)
+        numbers = _dtypes.check_reduction(call, a.dtype, op)
+        b, result = self._output_at(root, call, out, a, a.shape, place, in_place=True)
+        self._native.reduce(b, a.address, a.count, *numbers, root, place.stream)
+        return self._done(result, a, place)
+
+    def reduce_scatter(
+        self, inp: Any, out: Any = None, *, op: str = "sum", stream: Any = None
+    ) -> Any:
+        """``op`` over all ranks of the part of ``inp`` that is this rank's; parts are equal, along
+        the first dimension."""
+        call = "reduce_scatter"
+        place = self._place(call, stream, inp)
+        a = self._input(call, inp, place)
+        numbers = _dtypes.check_reduction(call, a.dtype, op)
+        b, result = self._output(call, out, a, self._part(call, a), place)
+        self._native.reduce_scatter(b.address, a.address, b.count, *numbers, place.stream)
+        return self._done(result, a, place)
+
+    # ---- moves, of elements of any type
+
+    def all_gather(self, inp: Any, out: Any = None, *, stream: Any = None) -> Any:
+        """Everybody's ``inp``, by rank, one after the other along the first dimension."""
+        call = "all_gather"
+        place = self._place(call, stream, inp)
+        a = self._input(call, inp, place)
+        b, result = self._output(call, out, a, self._whole(a), place)
+        self._native.all_gather(b.address, a.address, a.nbytes, place.stream)
+        return self._done(result, a, place)
+
+    def all_to_all(self, inp: Any, out: Any = None, *, stream: Any = None) -> Any:
+        """Part r of ``inp`` goes to rank r; part r of the result came from there."""
+        call = "all_to_all"
+        place = self._place(call, stream, inp)
+        a = self._input(call, inp, place)
+        self._part(call, a)
+        b, result = self._output(call, out, a, a.shape, place)
+        self._native.all_to_all(b.address, a.address, a.nbytes // self.size, place.stream)
+        return self._done(result, a, place)
+
+    def broadcast(self, data: Any, *, root: int = 0, stream: Any = None) -> Any:
+        """What ``root`` has in ``data``, in everybody's."""
+        call = "broadcast"
+        self._check_root(call, root)
+        place = self._place(call, stream, data)
+        a = self._input(call, data, place)
+        if not a.writable:
+            raise ValueError(f"{call}: the array cannot be written")
+        self._native.broadcast(a.address, a.nbytes, root, place.stream)
+        return self._done(data, a, place)
+
+    def gather(self, inp: Any, out: Any = None, *, root: int = 0, stream: Any = None) -> Any:
+        """Everybody's ``inp``, as of all_gather, at ``root``; None elsewhere."""
+        call = "gather"
+        self._check_root(call, root)
+        place = self._place(call, stream, inp)
+        a = self._input(call, inp, place)
+        b, result = self._output_at(root, call, out, a, self._whole(a), place)
+        self._native.gather(b, a.address, a.nbytes, root, place.stream)
+        return self._done(result, a, place)
+
+    def scatter(
+        self, inp: Any = None, out: Any = None, *, root: int = 0, stream: Any = None
+    ) -> Any:
+        """This rank's part of what ``root`` has in ``inp``. Others need not have any: they pass
+        ``out``."""
+        call = "scatter"
+        self._check_root(call, root)
+        at_root = self.rank == root
+        if at_root and inp is None:
+            raise ValueError(f"{call}: rank {root} is the root and has nothing to scatter")
+        if not at_root and out is None:
+            raise ValueError(f"{call}: only the root knows what comes; pass out")
+        place = self._place(call, stream, inp if at_root else out)
+        if not at_root:
+            b = self._input(call, out, place, "out")
+            if not b.writable:
+                raise ValueError(f"{call}: out cannot be written")
+            self._native.scatter(b.address, 0, b.nbytes, root, place.stream)
+            return self._done(out, b, place)
+        a = self._input(call, inp, place)
+        b, result = self._output(call, out, a, self._part(call, a), place)
+        self._native.scatter(b.address, a.address, b.nbytes, root, place.stream)
+        return self._done(result, a, place)
+
+    def barrier(self, *, stream: Any = None) -> None:
+        """All ranks' streams wait for each other here; the stream of the last call, unless another
+        is named."""
+        self._native.barrier(self._place("barrier", stream).stream)
+
+    # ---- what became of it
+
+    def check(self, *, stream: Any = None) -> None:
+        """Waits for the stream, that of the last call unless another is named. Raises what has gone
+        wrong in any call so far; then this object is of no more use."""
+        self._native.check(self._place("check", stream).stream)
+
+    def explain(self, inp: Any, out: Any = None) -> Choice:
+        """What all_reduce does for these, and why. ``out``: ``inp`` unless given."""
+        a = self._input("explain", inp, _Place())
+        b = a if out is None else self._input("explain", out, _Place(), "out")
+        return Choice(*self._native.explain(b.address, a.address, a.nbytes))
+
+    def close(self) -> None:
+        """Collective, and when nothing of it is queued any more. Its memory is given back at a later
+        ``World.empty`` or ``Coll``."""
+        if not self._native.closed:
+            _arrays.synchronize(self._world.device)
+            self._native.close()
+
+    # ---- arguments
+
+    def _check_root(self, call: str, root: int) -> None:
+        if isinstance(root, bool) or not isinstance(root, int):
+            raise TypeError(f"{call}: root is a rank, not {type(root).__name__}")
+        if not 0 <= root < self.size:
+            raise ValueError(f"{call}: root {root}: there are {self.size} ranks")
+
+    def _place(self, call: str, stream: Any, *arrays: Any) -> _Place:
+        device = self._world.device
+        if device == "cpu":
+            if stream is not None:
+                raise ValueError(f"{call}: the world is on the CPU, which has no streams to name")
+            return self._last
+        if stream is not None:
+            handle = _streams.handle_of(stream, call)
+            self._last = _Place(handle, ready=handle or 1)  # 1: the default stream
+        elif arrays:
+            self._last = self._place_of(arrays[0])
+        return self._last
+
+    def _place_of(self, x: Any) -> _Place:
+        """In order with the framework whose array it is; where that has no stream, after it."""
+        device = self._world.device
+        kind = _arrays.kind_of(x)
+        if kind == "crosswarp":
+            _arrays.synchronize(device)  # whichever framework wrote it
+        handle = _streams.current(kind, int(device.rpartition(":")[2]))
+        if handle is not None:
+            return _Place(handle)
+        return _Place(wait=True, ready=self._world._native.stream())
+
+    def _input(self, call: str, x: Any, place: _Place, name: str = "inp") -> Array:
+        a = _arrays.describe(x, call, place.ready)
+        if a.device != self._world.device:
+            raise ValueError(f"{call}: {name} is on {a.device}, the world on {self._world.device}")
+        if not a.contiguous:
+            raise ValueError(f"{call}: {name} is not contiguous")
+        return a
+
+    def _output(
+        self,
+        call: str,
+        out: Any,
+        a: Array,
+        shape: tuple[int, ...],
+        place: _Place,
+        in_place: bool = False,
+    ) -> tuple[Array, Any]:
+        """Where the result goes, and what is returned for it."""
+        if out is None:
+            new = _arrays.empty(a, shape, self._world)
+            return self._input(call, new, place, "out"), new
+        b = self._input(call, out, place, "out")
+        if not b.writable:
+            raise ValueError(f"{call}: out cannot be written")
+        if b.dtype != a.dtype:
+            raise TypeError(f"{call}: out is of {b.dtype}, inp of {a.dtype}")
+        wanted = 1
+        for n in shape:
+            wanted *= n
+        if b.count != wanted:
+            raise ValueError(f"{call}: out has {b.count} elements, the result {wanted}")
+        if a.overlaps(b) and not (in_place and a.address == b.address):
+            raise ValueError(f"{call}: out and inp overlap")
+        return b, out
+
+    def _output_at(
+        self,
+        root: int,
+        call: str,
+        out: Any,
+        a: Array,
+        shape: tuple[int, ...],
+        place: _Place,
+        in_place: bool = False,
+    ) -> tuple[int, Any]:
+        """The same at the root; others' is not used."""
+        if self.rank != root:
+            return 0, None
+        b, result = self._output(call, out, a, shape, place, in_place)
+        return b.address, result
+
+    def _part(self, call: str, a: Array) -> tuple[int, ...]:
+        if not a.shape or a.shape[0] % self.size:
+            raise ValueError(
+                f"{call}: the first dimension of {list(a.shape)} is no multiple of {self.size} ranks"
+            )
+        return (a.shape[0] // self.size, *a.shape[1:])
+
+    def _whole(self, a: Array) -> tuple[int, ...]:
+        return (self.size * a.shape[0], *a.shape[1:]) if a.shape else (self.size,)
+
+    def _done(self, result: Any, a: Array, place: _Place) -> Any:
+        if place.wait:
+            self._native.check(None)
+        return _arrays.returned(result, a.kind)
+
+    def __repr__(self) -> str:
+        return f"<crosswarp.Coll rank {self.rank} of {self.size} on {self._world.device}>"

@@ -1,0 +1,314 @@
+"""Every collective against NumPy, on ranks that are threads."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import on_ranks, values
+
+import crosswarp
+
+DTYPES = {
+    "float64": np.float64,
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "int32": np.int32,
+    "int64": np.int64,
+}
+NUMPY_OPS = {
+    "sum": np.add.reduce,
+    "prod": np.multiply.reduce,
+    "min": np.minimum.reduce,
+    "max": np.maximum.reduce,
+    "bit_and": np.bitwise_and.reduce,
+    "bit_or": np.bitwise_or.reduce,
+    "bit_xor": np.bitwise_xor.reduce,
+}
+
+
+def reduced(op, arrays):
+    wide = np.stack([a.astype(np.int64 if a.dtype.kind == "i" else np.float64) for a in arrays])
+    if op == "avg":
+        mean = wide.sum(0) / len(arrays)
+        return (
+            np.trunc(mean).astype(arrays[0].dtype)
+            if arrays[0].dtype.kind == "i"
+            else mean.astype(arrays[0].dtype)
+        )
+    return NUMPY_OPS[op](wide).astype(arrays[0].dtype)
+
+
+def same(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_operation_of_every_type(dtype):
+    kind = DTYPES[dtype]
+    ops = ["sum", "prod", "min", "max", "avg"]
+    if dtype.startswith("int"):
+        ops += ["bit_and", "bit_or", "bit_xor"]
+    if dtype.startswith("float8"):
+        ops.remove("avg")  # a third is rounded once from float, here twice
+    inputs = [values(r, 777, kind) for r in range(3)]
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        return {op: coll.all_reduce(inputs[world.rank], op=op) for op in ops}
+
+    for got in on_ranks(3, rank_main):
+        for op in ops:
+            if op == "avg" and dtype in ("float32", "float64", "float16", "bfloat16"):
+                np.testing.assert_allclose(
+                    got[op].astype(np.float64), reduced(op, inputs).astype(np.float64), rtol=1e-2
+                )
+            else:
+                assert same(got[op], reduced(op, inputs)), op
+
+
+@pytest.mark.parametrize("algorithm", ["automatic", "push", "pull", "two_shot"])
+def test_algorithms_have_the_same_bits(algorithm):
+    inputs = [np.random.default_rng(r).standard_normal(20_000).astype(np.float32) for r in range(4)]
+
+    def rank_main(world):
+        return crosswarp.Coll(world, algorithm=algorithm).all_reduce(inputs[world.rank])
+
+    # In the order of ranks, as every algorithm does it.
+    want = ((inputs[0] + inputs[1]) + inputs[2]) + inputs[3]
+    for got in on_ranks(4, rank_main):
+        assert same(got, want)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 1000, 100_000])
+def test_all_reduce_in_place_and_into_out(count):
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = np.full(count, world.rank + 1, np.int64)
+        out = np.zeros(count, np.int64)
+        assert coll.all_reduce(x, out) is out
+        assert coll.all_reduce(x, x, op="max") is x
+        return out, x
+
+    for out, x in on_ranks(3, rank_main):
+        assert (out == 6).all() and (x == 3).all()
+
+
+def test_shapes_are_kept():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        assert coll.all_reduce(np.ones((2, 3, 4), np.float32)).shape == (2, 3, 4)
+        assert coll.all_reduce(np.float32(1) * np.ones(())).shape == ()
+        assert coll.all_gather(np.ones((2, 3), np.float32)).shape == (4, 3)
+        assert coll.all_gather(np.array(5)).shape == (2,)
+        assert coll.reduce_scatter(np.ones((4, 3), np.float32)).shape == (2, 3)
+
+    on_ranks(2, rank_main)
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_rooted_ones(root):
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        me, n = world.rank, world.size
+        x = np.arange(10, dtype=np.int32) + 100 * me
+        total = coll.reduce(x, root=root)
+        all_x = coll.gather(x, root=root)
+        if me == root:
+            assert (total == 3 * np.arange(10) + 300).all()
+            assert (all_x.reshape(n, 10) == np.arange(10) + 100 * np.arange(n)[:, None]).all()
+            part = coll.scatter(np.arange(6, dtype=np.int16).reshape(6, 1), root=root)
+            assert part.shape == (2, 1)
+        else:
+            assert total is None and all_x is None
+            part = coll.scatter(out=np.zeros(2, np.int16), root=root)
+        assert (part.ravel() == [2 * me, 2 * me + 1]).all()
+        data = np.full(5, me, np.uint8)
+        assert coll.broadcast(data, root=root) is data
+        assert (data == root).all()
+
+    on_ranks(3, rank_main)
+
+
+def test_exchanges():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        me, n = world.rank, world.size
+        x = np.arange(2 * n, dtype=np.float64) + 100 * me
+        got = coll.all_to_all(x)
+        want = np.concatenate([np.arange(2) + 2 * me + 100 * r for r in range(n)])
+        assert (got == want).all()
+        assert (coll.all_gather(x).reshape(n, -1)[:, 0] == 100 * np.arange(n)).all()
+        part = coll.reduce_scatter(x, op="min")
+        assert (part == np.arange(2) + 2 * me).all()
+        coll.barrier()
+        coll.check()
+
+    on_ranks(3, rank_main)
+
+
+def test_moves_take_elements_of_any_type():
+    record = np.dtype([("a", "i4"), ("b", "f8")])
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        for kind in (np.bool_, np.complex64, np.uint16, record, "S5", ml_dtypes.float8_e4m3b11fnuz):
+            x = np.zeros(3, kind)
+            x.view(np.uint8)[:] = world.rank + 1
+            got = coll.all_gather(x)
+            assert got.dtype == x.dtype
+            assert (got.view(np.uint8).reshape(2, -1) == [[1], [2]]).all()
+
+    on_ranks(2, rank_main)
+
+
+def test_buffers_and_other_producers_of_dlpack():
+    class Producer:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **arguments):
+            return self.array.__dlpack__(**arguments)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        got = coll.all_reduce(Producer(np.full(4, world.rank, np.float32)))
+        assert isinstance(got, crosswarp.Tensor) and not got.symmetric
+        assert (np.from_dlpack(got) == 1).all()
+        data = bytearray(b"rank%d" % world.rank)
+        coll.broadcast(data, root=1)
+        assert data == b"rank1"
+        fixed = np.ones(3, np.float32)
+        fixed.flags.writeable = False
+        assert (coll.all_reduce(fixed) == 2).all()
+        assert bytes(np.from_dlpack(coll.all_gather(b"ab"))) == b"abab"
+
+    on_ranks(2, rank_main)
+
+
+def test_symmetric_tensors_are_used_in_place():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = world.empty(50_000, np.float32)
+        out = world.empty(50_000, np.float32)
+        x.numpy()[:] = world.rank
+        assert coll.explain(x, out).direct
+        assert not coll.explain(np.ones(50_000, np.float32)).direct
+        world.barrier()
+        coll.all_reduce(x, out)
+        assert (out.numpy() == 3).all()
+
+    on_ranks(3, rank_main)
+
+
+def test_jax_arrays():
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        got = coll.all_reduce(jnp.full((3, 2), world.rank + 1, jnp.bfloat16))
+        assert isinstance(got, jax.Array) and got.dtype == jnp.bfloat16
+        with pytest.raises(ValueError, match="cannot be written"):
+            coll.broadcast(got)
+        return np.asarray(got).astype(np.float32)
+
+    for got in on_ranks(2, rank_main):
+        assert (got == 3).all()
+
+
+# ---- bad input
+
+
+def raised(kind, match, call):
+    def rank_main(world):
+        with pytest.raises(kind, match=match):
+            call(crosswarp.Coll(world), world)
+
+    on_ranks(1, rank_main)
+
+
+@pytest.mark.parametrize(
+    ("kind", "match", "call"),
+    [
+        (TypeError, "str is no array", lambda c, w: c.all_reduce("text")),
+        (TypeError, "NoneType is no array", lambda c, w: c.all_reduce(None)),
+        (TypeError, "Python objects", lambda c, w: c.all_gather(np.array([None]))),
+        (TypeError, "byte order", lambda c, w: c.all_reduce(np.ones(3, ">f4"))),
+        (TypeError, "elements of uint8", lambda c, w: c.all_reduce(np.ones(3, np.uint8))),
+        (TypeError, "bit_and of float32", lambda c, w: c.all_reduce(np.ones(3, np.float32), op="bit_and")),
+        (ValueError, "op 'mean' is none of sum", lambda c, w: c.all_reduce(np.ones(3), op="mean")),
+        (ValueError, "inp is not contiguous", lambda c, w: c.all_reduce(np.ones((4, 4))[:, :2])),
+        (ValueError, "inp is not contiguous", lambda c, w: c.all_reduce(np.ones((4, 4)).T)),
+        (ValueError, "out has 2 elements, the result 3", lambda c, w: c.all_reduce(np.ones(3), np.ones(2))),
+        (TypeError, "out is of float32", lambda c, w: c.all_reduce(np.ones(3), np.ones(3, np.float32))),
+        (ValueError, "out cannot be written", lambda c, w: c.all_reduce(np.ones(3), np.broadcast_to(1.0, 3).copy().view(fixed))),
+        (ValueError, "cannot be written", lambda c, w: c.broadcast(b"fixed")),
+        (ValueError, "root 1: there are 1 ranks", lambda c, w: c.broadcast(np.ones(3), root=1)),
+        (TypeError, "root is a rank", lambda c, w: c.broadcast(np.ones(3), root="0")),
+        (ValueError, "has no streams", lambda c, w: c.all_reduce(np.ones(3), stream=0)),
+        (ValueError, "nothing to scatter", lambda c, w: c.scatter(out=np.ones(3))),
+        (crosswarp.Error, "none of automatic, push", lambda c, w: crosswarp.Coll(w, algorithm="ring")),
+        (TypeError, "a World is needed", lambda c, w: crosswarp.Coll(None)),
+    ],
+)  # fmt: skip
+def test_bad_arguments(kind, match, call):
+    raised(kind, match, call)
+
+
+class fixed(np.ndarray):  # noqa: N801
+    """An array that cannot be written."""
+
+    def __array_finalize__(self, base):
+        self.flags.writeable = False
+
+
+def test_overlapping_arrays_are_refused():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = np.ones(10)
+        with pytest.raises(ValueError, match="overlap"):
+            coll.all_reduce(x[:6], x[4:])
+        with pytest.raises(ValueError, match="overlap"):
+            coll.all_gather(x[:1], x[:1])
+
+    on_ranks(1, rank_main)
+
+
+def test_parts_have_to_be_equal():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        for call in (coll.reduce_scatter, coll.all_to_all):
+            with pytest.raises(ValueError, match="no multiple of 2 ranks"):
+                call(np.ones(3))
+        if world.rank == 1:
+            with pytest.raises(ValueError, match="pass out"):
+                coll.scatter()
+
+    on_ranks(2, rank_main)
+
+
+def test_ranks_that_differ_are_told():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        with pytest.raises(crosswarp.Error) as told:
+            coll.all_reduce(np.ones(10 + world.rank, np.float32))
+        assert told.value.code == "asymmetric"
+
+    on_ranks(2, rank_main)
+
+
+def test_a_closed_communicator_is_refused():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        coll.close()
+        coll.close()
+        with pytest.raises(crosswarp.Error, match="closed") as told:
+            coll.all_reduce(np.ones(3))
+        assert told.value.code == "invalid_argument" and told.value.peer is None
+
+    on_ranks(2, rank_main)

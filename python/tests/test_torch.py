@@ -1,0 +1,215 @@
+"""PyTorch: tensors on a CPU, and on a GPU with its streams and graphs; the custom operations."""
+
+import pytest
+from conftest import on_ranks
+
+torch = pytest.importorskip("torch")
+
+import crosswarp  # noqa: E402
+import crosswarp.torch as ops  # noqa: E402
+
+has_gpu = torch.cuda.is_available() and crosswarp.cuda_device_count() > 0
+needs_gpu = pytest.mark.skipif(not has_gpu, reason="no GPU for both PyTorch and crosswarp")
+DTYPES = [
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int32",
+    "int64",
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type(dtype):
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = torch.full((5, 3), float(world.rank + 1)).to(getattr(torch, dtype))
+        got = coll.all_reduce(x)
+        assert got.dtype == x.dtype and got.shape == x.shape
+        assert (got.to(torch.float64) == 3).all()
+
+    on_ranks(2, rank_main)
+
+
+def test_tensors_share_symmetric_memory():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = torch.from_dlpack(world.empty(100_000, torch.float32))
+        x.fill_(world.rank + 1)
+        assert coll.explain(x).direct
+        world.barrier()
+        coll.all_reduce(x, x)
+        assert (x == 6).all()
+
+    on_ranks(3, rank_main)
+
+
+def test_gradients_and_parameters_are_taken():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        p = torch.nn.Parameter(torch.ones(4))
+        assert (coll.all_reduce(p) == 2).all()
+
+    on_ranks(2, rank_main)
+
+
+def test_bad_tensors():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        with pytest.raises(ValueError, match="contiguous"):
+            coll.all_reduce(torch.ones(4, 4).t())
+        with pytest.raises(TypeError, match="layout"):
+            coll.all_reduce(torch.eye(3).to_sparse())
+        with pytest.raises(TypeError, match="on meta"):
+            coll.all_reduce(torch.ones(3, device="meta"))
+
+    on_ranks(1, rank_main)
+
+
+# ---- custom operations, in a world of one: torch.compile is not for several threads
+
+
+@pytest.fixture
+def group():
+    with crosswarp.World(device="cpu", heap=16 << 20) as world:
+        coll = crosswarp.Coll(world)
+        number = ops.add(coll)
+        yield number
+        ops.remove(number)
+        coll.close()
+
+
+def test_operations_are_what_they_say(group):
+    x = torch.arange(6.0).reshape(2, 3)
+    for op, arguments in [
+        (ops.all_reduce, (x, group, "sum")),
+        (ops.all_gather, (x, group)),
+        (ops.reduce_scatter, (x, group, "max")),
+        (ops.all_to_all, (x, group)),
+        (ops.all_reduce_, (x.clone(), group, "sum")),
+        (ops.broadcast_, (x.clone(), group, 0)),
+    ]:
+        # Schema, fake implementation and dispatch, as PyTorch checks them.
+        torch.library.opcheck(op, arguments)
+
+
+def test_compiled(group):
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def step(x):
+        y = ops.all_reduce(x * 2, group) + 1
+        ops.all_reduce_(y, group, "max")
+        return torch.ops.crosswarp.all_gather(y.t(), group)
+
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.equal(step(x), (x * 2 + 1).t())
+
+
+def test_a_group_that_is_not_there():
+    with pytest.raises(ValueError, match="no group 12345"):
+        ops.all_reduce(torch.ones(3), 12345)
+    with pytest.raises(TypeError, match="a Coll is needed"):
+        ops.add(None)
+
+
+# ---- on a GPU
+
+
+@pytest.fixture
+def gpu():
+    with crosswarp.World(device="cuda:0", heap=128 << 20) as world:
+        yield crosswarp.Coll(world)
+
+
+@needs_gpu
+def test_in_order_with_the_current_stream(gpu):
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            x = torch.zeros(1 << 20, device="cuda")
+            torch.cuda._sleep(20_000_000)
+            x += 5  # late; the collective comes after it without anybody waiting
+            got = gpu.all_reduce(x) * 2
+            assert (got == 10).all()
+        gpu.check(stream=stream)
+    named = torch.cuda.Stream()
+    x = torch.ones(100, device="cuda")
+    torch.cuda.synchronize()
+    for name in (named, named.cuda_stream):
+        out = gpu.all_reduce(x, stream=name)
+        gpu.check(stream=name)
+        assert (out == 1).all()
+
+
+@needs_gpu
+def test_graphs_are_replayed():
+    with crosswarp.FastAllreduce(0, 1, device="cuda:0") as fa:
+        x = torch.ones(4096, device="cuda", dtype=torch.bfloat16)
+        out = fa.all_reduce(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with fa.capture(), torch.cuda.graph(graph):
+            fa.all_reduce(x, out)
+        for value in (2, 3):
+            x.fill_(value)
+            graph.replay()
+            torch.cuda.synchronize()
+            assert (out == value).all()
+        del graph
+
+
+@needs_gpu
+def test_ranks_as_threads_on_one_gpu():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            x = torch.full((100_000,), float(world.rank + 1), device="cuda")
+            out = torch.empty_like(x)
+        stream.synchronize()
+        world.barrier()  # nobody allocates while another's kernel waits on the same GPU
+        coll.all_reduce(x, out, stream=stream)
+        coll.check(stream=stream)
+        world.barrier()
+        assert (out == 3).all()
+        torch.cuda.synchronize()
+
+    crosswarp.run(2, rank_main, device="cuda:0", heap=128 << 20)
+
+
+@needs_gpu
+def test_symmetric_memory_of_a_gpu(gpu):
+    t = gpu.world.empty(1 << 20, torch.float32)
+    x = torch.from_dlpack(t)
+    assert x.device == torch.device("cuda:0")
+    x.fill_(3)
+    assert gpu.explain(x).direct
+    gpu.all_reduce(t, t)
+    gpu.check(stream=torch.cuda.current_stream())
+    assert (x == 3).all()
+    assert t.__cuda_array_interface__["shape"] == (1 << 20,)
+    with pytest.raises(TypeError, match="cuda:0"):
+        t.numpy()
+    del x, t
+
+
+@needs_gpu
+def test_the_wrong_device_is_told(gpu):
+    with pytest.raises(ValueError, match="inp is on cpu, the world on cuda:0"):
+        gpu.all_reduce(torch.ones(3))
+    with pytest.raises(TypeError, match="no stream"):
+        gpu.all_reduce(torch.ones(3, device="cuda"), stream="left")
+
+
+@needs_gpu
+def test_cupy_and_jax_on_a_gpu(gpu):
+    cupy = pytest.importorskip("cupy")
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        x = cupy.full(1000, 7, cupy.float32)
+        got = gpu.all_reduce(x)
+        gpu.check(stream=stream)
+        assert isinstance(got, cupy.ndarray) and bool((got == 7).all())
+    jax = pytest.importorskip("jax")
+    got = gpu.all_reduce(jax.numpy.full(1000, 7, jax.numpy.bfloat16))
+    assert isinstance(got, jax.Array) and bool((got == 7).all())
