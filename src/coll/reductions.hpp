@@ -5,19 +5,26 @@
 
 namespace crosswarp::coll_impl {
 
-template <class T, class Op>
+/// `How`: the algorithm, where a kernel has one alone, so that it is shorter and has more registers
+/// for it; `automatic`: what the call says.
+template <class T, class Op, coll_algorithm How>
 struct all_reduce_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const Op& op) const {
-    const block_part mine(k, c);
     const device::coll with = channel_of(k, c);
-    auto* const out = reinterpret_cast<T*>(c.out) + mine.begin;
-    const auto* const in = reinterpret_cast<const T*>(c.in) + mine.begin;
     const auto block = k.block();
-    const status s = c.shared_in.size() != 0
-                         ? with.all_reduce(block, c.shared_out.part<T>(0), c.shared_in.part<T>(0),
-                                           c.count, op, {k.block_index(), k.block_count()})
-                         : with.all_reduce(block, out, in, mine.size, op, c.how);
-    note(k, c.outcome, s);
+    if constexpr (How == coll_algorithm::automatic || How == coll_algorithm::two_shot) {
+      if (c.shared_in.size() != 0) {
+        note(k, c.outcome,
+             with.all_reduce(block, c.shared_out.part<T>(0), c.shared_in.part<T>(0), c.count, op,
+                             {k.block_index(), k.block_count()}));
+        return;
+      }
+    }
+    const block_part mine(k, c);
+    note(k, c.outcome,
+         with.all_reduce(block, reinterpret_cast<T*>(c.out) + mine.begin,
+                         reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, op,
+                         How == coll_algorithm::automatic ? c.how : How));
   }
 };
 
@@ -45,17 +52,35 @@ struct reduce_scatter_kernel : kernel_rules {
   }
 };
 
-/// Sums have kernels of their own; other operations are found element by element.
+/// Sums of what models are made of have a kernel for each algorithm; other sums one, and other
+/// operations are found element by element.
+template <class T>
+void queue_sum(stream& on, const launch_shape& shape, const call& c) {
+  constexpr bool is_short = sizeof(T) == 2 || std::is_same_v<T, float>;
+  using device::coll_ops::sum;
+  if constexpr (is_short) {
+    switch (c.how) {
+      case coll_algorithm::push:
+        return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::push>{}, c, sum{});
+      case coll_algorithm::pull:
+        return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::pull>{}, c, sum{});
+      default:
+        return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::two_shot>{}, c, sum{});
+    }
+  } else {
+    launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::automatic>{}, c, sum{});
+  }
+}
+
 template <class T>
 void queue_reduction(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
   const device::coll_ops::any op{c.op};
   switch (kind) {
     case reduction_kind::all_reduce:
-      if (c.op == coll_op::sum) {
-        return launch(on, shape, all_reduce_kernel<T, device::coll_ops::sum>{}, c,
-                      device::coll_ops::sum{});
-      }
-      return launch(on, shape, all_reduce_kernel<T, device::coll_ops::any>{}, c, op);
+      if (c.op == coll_op::sum) return queue_sum<T>(on, shape, c);
+      return launch(on, shape,
+                    all_reduce_kernel<T, device::coll_ops::any, coll_algorithm::automatic>{}, c,
+                    op);
     case reduction_kind::reduce:
       return launch(on, shape, reduce_kernel<T>{}, c, op);
     case reduction_kind::reduce_scatter:
