@@ -425,6 +425,40 @@ TEST(ShmemErrors, CollectivesThatDoNotMatchAreFound) {
   });
 }
 
+/// PE 0 has sent all its broadcasts before the others hear the first, of which they expect more.
+struct disagrees_late {
+  template <class G>
+  CW_FN void operator()(const bench<G>& b, int* box) const {
+    const bool root = b.sh.my_pe() == 0;
+    status s = status::ok;
+    for (int i = 0; i < 3 && s == status::ok; ++i) {
+      const std::size_t n = root || i > 0 ? 1 : 2;
+      s = b.sh.broadcast(b.g, box, box + 4, n, 0);
+      if (root && i == 2) s = b.sh.quiet(b.g);
+    }
+    b.out->what = s;
+  }
+};
+
+TEST(ShmemErrors, BroadcastsThatDisagreeAreNoticedByWhoIsBehind) {
+  on_ranks(2, [](cw::world& w) {
+    cw::shmem sh(w);
+    int* const box = zeroed<int>(sh, 8);
+    const cw::buffer<report> out(w.options().device, 1);
+    const auto run = [&] {
+      cw::launch(w.stream(), {}, kernel<disagrees_late>{}, sh.device(), caller::thread, out.data(),
+                 box);
+      w.stream().sync();
+    };
+    w.barrier();
+    if (w.rank() == 0) run();
+    w.barrier();
+    if (w.rank() != 0) run();
+    w.barrier();
+    EXPECT_EQ(out.read().front().what, w.rank() == 0 ? status::ok : status::invalid);
+  });
+}
+
 TEST(ShmemErrors, TheHostSaysWhatIsWrong) {
   on_ranks(2, [](cw::world& w) {
     cw::shmem sh(w);

@@ -85,6 +85,8 @@ struct shmem_sync {
   struct counts {
     std::uint64_t sent;
     std::uint64_t received;
+    std::uint16_t sent_marks;  ///< what all signals so far were for
+    std::uint16_t received_marks;
   };
   signal_line* in = nullptr;        ///< by PE: its signals to this one
   counts* with = nullptr;           ///< by PE

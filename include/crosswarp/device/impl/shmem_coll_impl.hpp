@@ -20,7 +20,12 @@ CW_FN constexpr std::uint16_t mark_of(coll kind, std::uint64_t what = 0) noexcep
   return static_cast<std::uint16_t>(static_cast<std::uint64_t>(kind) << 8U | (what & 0xffU));
 }
 
-// A signal's word: the count of signals so far, and the mark of the last.
+/// The marks of all signals so far: who has missed one finds out from a later one.
+CW_FN constexpr std::uint16_t marks_with(std::uint16_t before, std::uint16_t mark) noexcept {
+  return static_cast<std::uint16_t>(before * 0x6f4dU + mark);
+}
+
+// A signal's word: the count of signals so far, and their marks.
 inline constexpr unsigned mark_bits = 16;
 CW_FN constexpr std::uint64_t signal_word(std::uint64_t count, std::uint16_t mark) noexcept {
   return count << mark_bits | mark;
@@ -40,7 +45,9 @@ inline constexpr int direct_pes = 16;
 // ---- signals between two
 
 CW_FN inline status shmem::tell(int pe, std::uint16_t mark) const noexcept {
-  const std::uint64_t word = impl::signal_word(++p_.sync.with[slot_of(pe)].sent, mark);
+  shmem_sync::counts& with = p_.sync.with[slot_of(pe)];
+  with.sent_marks = impl::marks_with(with.sent_marks, mark);
+  const std::uint64_t word = impl::signal_word(++with.sent, with.sent_marks);
   std::uint64_t* const line = &p_.sync.in[slot_of(my_pe())].word;
   const place to = find(line, sizeof(word), pe);
   if (to.mapped != nullptr) {
@@ -51,14 +58,17 @@ CW_FN inline status shmem::tell(int pe, std::uint16_t mark) const noexcept {
 }
 
 CW_FN inline status shmem::hear(int pe, std::uint16_t mark) const noexcept {
-  const std::uint64_t want = ++p_.sync.with[slot_of(pe)].received;
+  shmem_sync::counts& with = p_.sync.with[slot_of(pe)];
+  const std::uint64_t want = ++with.received;
+  with.received_marks = impl::marks_with(with.received_marks, mark);
   const signal in(p_.sync.in[slot_of(pe)], p_.reach);
   deadline by(p_.limits.for_peer(p_.team.world_pe(pe)));
   std::uint64_t word = 0;
   // pairs with tell()
   if (const status s = in.wait(impl::signal_word(want, 0), by, word); s != status::ok) return s;
-  // A PE that is ahead has overwritten the mark.
-  const bool same = word == impl::signal_word(want, mark) || word >> impl::mark_bits > want;
+  // Of a PE that is ahead the marks are compared when this one has caught up.
+  const bool same =
+      word == impl::signal_word(want, with.received_marks) || word >> impl::mark_bits > want;
   return same ? status::ok : status::invalid;
 }
 
