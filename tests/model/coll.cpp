@@ -125,13 +125,15 @@ struct old_channel {
   cw::symmetric_buffer<std::byte> work;
   dev::coll::parts view;
 
-  explicit old_channel(cw::world& w) : work(w, dev::coll::channel_bytes(w.size(), shelf, packets)) {
+  explicit old_channel(cw::world& w)
+      : work(w, dev::coll::bytes_of_channel(w.size(), shelf, packets)) {
     view.rank = w.rank();
     view.size = w.size();
     view.limits = w.device().limits;
     view.work = work.device();
     view.shelf_bytes = shelf;
     view.packets = packets;
+    view.channel_bytes = dev::coll::bytes_of_channel(w.size(), shelf, packets);
   }
 };
 
