@@ -112,7 +112,7 @@ CW_FN inline void store_narrow(T* to, const float (&wide)[row_tile], int n) noex
 template <class T>
 struct norm_row {
   static constexpr bool looks_first = true;
-  const rms_norm_rows<T>& all;
+  rms_norm_rows<T> all;
   std::size_t begin;
 
   CW_FN static float join(float a, float b) noexcept { return a + b; }
@@ -154,7 +154,7 @@ inline constexpr float largest_of = std::is_same_v<F, fp8_e4m3> ? 448.0F : 57344
 template <class T, class F, bool Own>
 struct quantised_row {
   static constexpr bool looks_first = Own;
-  const quantise_rows<T, F>& all;
+  quantise_rows<T, F> all;
   std::size_t row;
 
   CW_FN static float join(float a, float b) noexcept { return a > b ? a : b; }
@@ -239,10 +239,11 @@ CW_FN inline float look_alone(const Row& r, std::size_t hidden) noexcept {
   return by_halves<Row>(segments);
 }
 
-/// Each thread has rows of its own. Not in line: on a GPU it is for groups that have no warp.
+/// Each thread has rows of its own. Not in line: on a GPU it is for groups that have no warp. By
+/// value: what is called by its address would not stay in registers elsewhere.
 template <group G, class RowOf>
-CW_COLD CW_FN void rows_apart(const G& g, std::size_t rows, std::size_t hidden,
-                              const RowOf& row_of) noexcept {
+CW_COLD CW_FN void rows_apart(const G g, std::size_t rows, std::size_t hidden,
+                              const RowOf row_of) noexcept {
   for (auto i = static_cast<std::size_t>(g.rank()); i < rows;
        i += static_cast<std::size_t>(g.size())) {
     const auto r = row_of(i);
@@ -335,7 +336,7 @@ namespace crosswarp::device {
 
 template <group G, row_element T>
 CW_FN inline void rms_norm(const G& g, const rms_norm_rows<T>& what) noexcept {
-  impl::for_each_row(g, what.rows, what.hidden, [&](std::size_t i) {
+  impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
     return impl::norm_row<T>{what, i * what.hidden};
   });
 }
@@ -343,11 +344,11 @@ CW_FN inline void rms_norm(const G& g, const rms_norm_rows<T>& what) noexcept {
 template <group G, row_element T, fp8 F>
 CW_FN inline void quantise(const G& g, const quantise_rows<T, F>& what) noexcept {
   if (what.scales != nullptr) {
-    impl::for_each_row(g, what.rows, what.hidden, [&](std::size_t i) {
+    impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
       return impl::quantised_row<T, F, true>{what, i};
     });
   } else {
-    impl::for_each_row(g, what.rows, what.hidden, [&](std::size_t i) {
+    impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
       return impl::quantised_row<T, F, false>{what, i};
     });
   }
