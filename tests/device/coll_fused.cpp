@@ -216,6 +216,23 @@ void expect_normalised(norm_setup<T>& t) {
   }
 }
 
+/// What one thread makes of the sums here: what a GPU, and every rank, has to have bit by bit.
+template <class T>
+std::vector<T> normalised_here(const norm_setup<T>& t) {
+  auto out = summed<T>(t.w.size(), t.rows * t.hidden, 1);
+  auto residual = values<T>(77, t.rows * t.hidden, 2);
+  const auto weight = values<T>(88, t.hidden, 3);
+  dev::rms_norm_rows<T> rows;
+  rows.out = out.data();
+  rows.residual = residual.data();
+  rows.residual_out = residual.data();
+  rows.weight = weight.data();
+  rows.rows = t.rows;
+  rows.hidden = t.hidden;
+  dev::rms_norm(dev::thread_group(), rows);
+  return out;
+}
+
 template <class T>
 class Fused : public testing::Test {};
 // One is enough for compilers and sanitizers that take their time.
@@ -236,6 +253,7 @@ TYPED_TEST(Fused, RmsNormIsWhatItSays) {
         expect_normalised(t);
         const auto out = t.out.read();
         const auto residual_out = t.residual_out.read();
+        EXPECT_TRUE(same_bits(out, normalised_here(t))) << hidden;
         for (const caller who : {caller::thread, caller::warp, caller::block}) {
           t.clear();
           t.by(who, 40, t.rows, coll_algorithm::automatic);
@@ -404,6 +422,21 @@ void expect_quantised(quantise_setup<T, F>& t, const std::vector<float>& scales)
 }
 
 template <class T, class F>
+std::vector<F> quantised_here(const quantise_setup<T, F>& t) {
+  auto sum = summed<T>(t.w.size(), t.rows * t.hidden, 4);
+  std::vector<F> out(sum.size());
+  std::vector<float> scales(t.rows);
+  dev::quantise_rows<T, F> rows;
+  rows.out = out.data();
+  rows.sum = sum.data();
+  rows.scales = scales.data();
+  rows.rows = t.rows;
+  rows.hidden = t.hidden;
+  dev::quantise(dev::thread_group(), rows);
+  return out;
+}
+
+template <class T, class F>
 void quantises(cw::world& w, std::size_t hidden) {
   quantise_setup<T, F> t(w, 5, hidden);
   t.by_host(t.call(true));
@@ -417,6 +450,7 @@ void quantises(cw::world& w, std::size_t hidden) {
   EXPECT_EQ(t.scales.read(), scales);
   expect_quantised(t, scales);
   const auto out = t.out.read();
+  EXPECT_TRUE(same_bits(out, quantised_here(t)));
   for (const caller who : {caller::thread, caller::warp, caller::block}) {
     for (const int threads : {31, 40, 128}) {
       t.by(who, threads, t.call(true));
