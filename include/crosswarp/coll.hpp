@@ -15,6 +15,7 @@
 #include <string>
 
 #include "crosswarp/device/coll.hpp"
+#include "crosswarp/device/coll_fused.hpp"
 #include "crosswarp/world.hpp"
 
 namespace crosswarp {
@@ -102,6 +103,15 @@ class coll {
                   stream* on = nullptr) {
     all_reduce(out, in, count, data_type_of<T>::value, op, on);
   }
+
+  /// For half, bfloat16 and float; see device/coll_fused.hpp. A block makes whole rows, and what
+  /// explain() says of `out`, or `sum`, and `in` holds for the sum.
+  /// Throws error(invalid_argument) for memory that is missing, rows of no elements, more of them
+  /// than memory can have, and an epsilon or a scale that is none.
+  template <device::row_element T>
+  void all_reduce_rms_norm(const device::rms_norm_rows<T>& what, stream* on = nullptr);
+  template <device::row_element T, device::fp8 F>
+  void all_reduce_quantise(const device::quantise_rows<T, F>& what, stream* on = nullptr);
 
   /// What all_reduce does for so many bytes, and why.
   struct choice {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "crosswarp/coll.hpp"
+#include "crosswarp/device/coll_fused.hpp"
 #include "crosswarp/launch.hpp"
 
 namespace crosswarp::coll_impl {
@@ -36,6 +37,29 @@ void queue_i64(stream& on, const launch_shape& shape, reduction_kind kind, const
 
 enum class move_kind { barrier, all_gather, broadcast, gather, scatter, all_to_all };
 void queue_move(stream& on, const launch_shape& shape, move_kind kind, const call& c);
+
+enum class fused_kind : std::uint8_t { rms_norm, e4m3, e5m2 };
+
+/// A queued sum of rows that goes on with it.
+template <class T>
+struct fused_call {
+  device::coll with;
+  status* outcome = nullptr;
+  fused_kind kind = fused_kind::rms_norm;
+  coll_algorithm how = coll_algorithm::automatic;
+  std::size_t each = 0;           ///< rows of a block
+  std::uint64_t whole = 0;        ///< what ranks have to agree on, see device::coll::channel()
+  device::rms_norm_rows<T> rows;  ///< of those that are quantised: out for the sum, and in
+  void* quantised = nullptr;
+  float* scales = nullptr;
+  float scale = 1.0F;
+  /// Not empty: the same memory as `rows.out` and `rows.in`, to be used without a copy.
+  device::symmetric<std::byte> shared_out;
+  device::symmetric<std::byte> shared_in;
+};
+/// Each type in a file of its own.
+template <class T>
+void queue_fused(stream& on, const launch_shape& shape, const fused_call<T>& c);
 
 /// What the host's kernels have in common. A GPU has registers for two blocks of 256 threads on a
 /// multiprocessor then, so that the next call's can be placed while this one's run.

@@ -1,0 +1,376 @@
+// Bodies of coll_fused.hpp.
+//
+// A row is looked at once as a whole (its sum of squares, its largest), and then written. So that
+// the bits of a sum do not depend on who makes it, it is always that of 512 lanes. Lane l takes
+// tiles l, l + 512, ... of 8 elements, lanes are added by halves in segments of 32, and these by
+// halves again. On a GPU a segment is a warp's, and added by shuffles; else a thread makes all of
+// them.
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+#include "crosswarp/device/coll_fused.hpp"
+
+namespace crosswarp::device::impl {
+
+inline constexpr int row_tile = 8;
+inline constexpr int row_segments = 16;
+inline constexpr int row_lanes = row_segments * warp_group::width;
+
+// ---- arithmetic that no compiler option changes, on a GPU
+
+/// In two steps. A compiler may make one of them, and the sum would have other bits elsewhere.
+CW_FN inline float square_of(float x) noexcept {
+#if CW_ON_GPU
+  return __fmul_rn(x, x);
+#else
+  return x * x;
+#endif
+}
+CW_FN inline float quotient(float a, float b) noexcept {
+#if CW_ON_GPU
+  return __fdiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+CW_FN inline float root_of(float x) noexcept {
+#if CW_ON_GPU
+  return __fsqrt_rn(x);
+#else
+  return std::sqrt(x);
+#endif
+}
+
+// ---- tiles
+
+/// What a thread of a GPU moves at once of a tile.
+template <class T>
+using tile_word = std::conditional_t<sizeof(T) * row_tile >= 16, word16, std::uint64_t>;
+
+/// A whole tile that lies where it can be moved so.
+template <class T>
+CW_FN inline bool is_whole(const T* p, int n) noexcept {
+#if CW_ON_GPU
+  return n == row_tile && reinterpret_cast<std::uintptr_t>(p) % sizeof(tile_word<T>) == 0;
+#else
+  (void)p;
+  return n == row_tile;
+#endif
+}
+
+template <class T>
+CW_FN inline void move_tile(T* to, const T* from) noexcept {
+#if CW_ON_GPU
+  constexpr int words = static_cast<int>(sizeof(T) * row_tile / sizeof(tile_word<T>));
+  for (int i = 0; i < words; ++i) {
+    reinterpret_cast<tile_word<T>*>(to)[i] = reinterpret_cast<const tile_word<T>*>(from)[i];
+  }
+#else
+  std::memcpy(to, from, sizeof(T) * row_tile);
+#endif
+}
+
+/// A thread's own copy of a tile, in registers.
+template <class T>
+struct alignas(16) tile_of {
+  T values[row_tile];
+};
+
+/// `n` elements as floats; those that are missing are zeros.
+template <class T>
+CW_FN inline void load_wide(float (&wide)[row_tile], const T* from, int n) noexcept {
+  tile_of<T> held = {};
+  if (is_whole(from, n)) {
+    move_tile(held.values, from);
+  } else {
+    for (int i = 0; i < row_tile; ++i) {
+      if (i < n) held.values[i] = from[i];
+    }
+  }
+  for (int i = 0; i < row_tile; ++i) wide[i] = widen(held.values[i]);
+}
+
+template <class T>
+CW_FN inline void store_narrow(T* to, const float (&wide)[row_tile], int n) noexcept {
+  tile_of<T> held;
+  for (int i = 0; i < row_tile; ++i) held.values[i] = narrow<T>(wide[i]);
+  if (is_whole(to, n)) {
+    move_tile(to, held.values);
+    return;
+  }
+  for (int i = 0; i < row_tile; ++i) {
+    if (i < n) to[i] = held.values[i];
+  }
+}
+
+// ---- rows: look() says what a tile adds to the whole, join() puts two of these together, settle()
+//      makes of the whole what put() needs to write a tile.
+
+template <class T>
+struct norm_row {
+  static constexpr bool looks_first = true;
+  rms_norm_rows<T> all;
+  std::size_t begin;
+
+  CW_FN static float join(float a, float b) noexcept { return a + b; }
+
+  CW_FN float look(std::size_t at, int n) const noexcept {
+    float x[row_tile];
+    load(x, at, n);
+    for (int i = 0; i < row_tile; ++i) x[i] = square_of(x[i]);
+    return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+  }
+  CW_FN float settle(float squares) const noexcept {
+    const float mean = quotient(squares, static_cast<float>(all.hidden));
+    return quotient(1.0F, root_of(mean + all.epsilon));
+  }
+  CW_FN void note(float /*factor*/) const noexcept {}
+  CW_FN void put(std::size_t at, int n, float factor) const noexcept {
+    float x[row_tile];
+    float weight[row_tile];
+    load(x, at, n);
+    load_wide(weight, all.weight + at, n);
+    store_narrow(all.residual_out + begin + at, x, n);
+    for (int i = 0; i < row_tile; ++i) x[i] = x[i] * factor * weight[i];
+    store_narrow(all.out + begin + at, x, n);
+  }
+
+ private:
+  CW_FN void load(float (&x)[row_tile], std::size_t at, int n) const noexcept {
+    float residual[row_tile];
+    load_wide(x, all.out + begin + at, n);
+    load_wide(residual, all.residual + begin + at, n);
+    for (int i = 0; i < row_tile; ++i) x[i] += residual[i];
+  }
+};
+
+template <fp8 F>
+inline constexpr float largest_of = std::is_same_v<F, fp8_e4m3> ? 448.0F : 57344.0F;
+
+/// With each row's own scale, or with one for all.
+template <class T, class F, bool Own>
+struct quantised_row {
+  static constexpr bool looks_first = Own;
+  quantise_rows<T, F> all;
+  std::size_t row;
+
+  CW_FN static float join(float a, float b) noexcept { return a > b ? a : b; }
+
+  CW_FN float look(std::size_t at, int n) const noexcept {
+    float x[row_tile];
+    load_wide(x, all.sum + row * all.hidden + at, n);
+    float most = 0;
+    for (int i = 0; i < row_tile; ++i) {
+      const std::uint32_t bits = bits_as<std::uint32_t>(x[i]) & ~float_sign;
+      if (bits < float_infinity) most = join(most, bits_as<float>(bits));
+    }
+    return most;
+  }
+  /// Not so small that it could become zero.
+  CW_FN float settle(float most) const noexcept {
+    return Own ? join(quotient(most, largest_of<F>), FLT_MIN) : all.scale;
+  }
+  CW_FN void note(float scale) const noexcept {
+    if constexpr (Own) all.scales[row] = scale;
+  }
+  CW_FN void put(std::size_t at, int n, float scale) const noexcept {
+    float x[row_tile];
+    load_wide(x, all.sum + row * all.hidden + at, n);
+    for (int i = 0; i < row_tile; ++i) x[i] = clamped(quotient(x[i], scale));
+    store_narrow(all.out + row * all.hidden + at, x, n);
+  }
+
+ private:
+  /// A NaN is neither above nor below.
+  CW_FN static float clamped(float x) noexcept {
+    constexpr float most = largest_of<F>;
+    return x > most ? most : x < -most ? -most : x;
+  }
+};
+
+// ---- who makes which part of a row
+
+CW_FN inline int length_of_tile(std::size_t t, std::size_t hidden) noexcept {
+  const std::size_t left = hidden - t * row_tile;
+  return left < row_tile ? static_cast<int>(left) : row_tile;
+}
+
+template <class Row>
+CW_FN inline float look_as_lane(const Row& r, std::size_t hidden, int lane) noexcept {
+  float whole = 0;
+  for (auto t = static_cast<std::size_t>(lane); t * row_tile < hidden; t += row_lanes) {
+    whole = Row::join(whole, r.look(t * row_tile, length_of_tile(t, hidden)));
+  }
+  return whole;
+}
+
+/// Tiles first, first + step, ... of the row.
+template <class Row>
+CW_FN inline void put_tiles(const Row& r, std::size_t hidden, float factor, int first,
+                            int step) noexcept {
+  for (auto t = static_cast<std::size_t>(first); t * row_tile < hidden;
+       t += static_cast<std::size_t>(step)) {
+    r.put(t * row_tile, length_of_tile(t, hidden), factor);
+  }
+}
+
+/// The first half with the second, until one is left: what shuffles do.
+template <class Row, int N>
+CW_FN inline float by_halves(float (&v)[N]) noexcept {
+  for (int half = N / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) v[i] = Row::join(v[i], v[i + half]);
+  }
+  return v[0];
+}
+
+template <class Row>
+CW_FN inline float look_alone(const Row& r, std::size_t hidden) noexcept {
+  float segments[row_segments];
+  for (int s = 0; s < row_segments; ++s) {
+    float lanes[warp_group::width];
+    for (int l = 0; l < warp_group::width; ++l) {
+      lanes[l] = look_as_lane(r, hidden, s * warp_group::width + l);
+    }
+    segments[s] = by_halves<Row>(lanes);
+  }
+  return by_halves<Row>(segments);
+}
+
+/// Each thread has rows of its own. Not in line: on a GPU it is for groups that have no warp. By
+/// value: what is called by its address would not stay in registers elsewhere.
+template <group G, class RowOf>
+CW_COLD CW_FN void rows_apart(const G g, std::size_t rows, std::size_t hidden,
+                              const RowOf row_of) noexcept {
+  for (auto i = static_cast<std::size_t>(g.rank()); i < rows;
+       i += static_cast<std::size_t>(g.size())) {
+    const auto r = row_of(i);
+    float whole = 0;
+    if constexpr (decltype(r)::looks_first) whole = look_alone(r, hidden);
+    const float factor = r.settle(whole);
+    r.note(factor);
+    put_tiles(r, hidden, factor, 0, 1);
+  }
+}
+
+#if CW_ON_GPU
+/// Segment `s`, by a warp.
+template <class Row>
+__device__ inline float look_as_warp(const Row& r, std::size_t hidden, int s, int lane) noexcept {
+  float whole = look_as_lane(r, hidden, s * warp_group::width + lane);
+  for (int half = warp_group::width / 2; half > 0; half /= 2) {
+    whole = Row::join(whole, __shfl_xor_sync(0xffffffffU, whole, half));
+  }
+  return whole;
+}
+
+template <class Row>
+__device__ inline float look_together(const warp_group& g, const Row& r, std::size_t hidden,
+                                      std::size_t /*turn*/) noexcept {
+  float segments[row_segments];
+#pragma unroll
+  for (int s = 0; s < row_segments; ++s) segments[s] = look_as_warp(r, hidden, s, g.rank());
+  g.sync();  // others may write now what this thread has read
+  return by_halves<Row>(segments);
+}
+
+/// Segments are told in two places in turn: who writes one again has been at the sync of the row
+/// between, and so have all who read it.
+template <class Row>
+__device__ inline float look_together(const block_group& g, const Row& r, std::size_t hidden,
+                                      std::size_t turn) noexcept {
+  __shared__ float told[2][row_segments];
+  float* const mine = told[turn % 2];
+  const int warps = g.size() / warp_group::width;
+  const int warp = g.rank() / warp_group::width;
+  const int lane = g.rank() % warp_group::width;
+  // A warp that is not whole only writes.
+  for (int s = warp; s < row_segments && warp < warps; s += warps) {
+    const float whole = look_as_warp(r, hidden, s, lane);
+    if (lane == 0) mine[s] = whole;
+  }
+  g.sync();
+  float segments[row_segments];
+#pragma unroll
+  for (int s = 0; s < row_segments; ++s) segments[s] = mine[s];
+  return by_halves<Row>(segments);
+}
+
+/// All threads of the group make one row after the other.
+template <group G, class RowOf>
+__device__ inline void rows_together(const G& g, std::size_t rows, std::size_t hidden,
+                                     const RowOf& row_of) noexcept {
+  CW_IN_TURN
+  for (std::size_t i = 0; i < rows; ++i) {
+    const auto r = row_of(i);
+    float whole = 0;
+    if constexpr (decltype(r)::looks_first) whole = look_together(g, r, hidden, i);
+    const float factor = r.settle(whole);
+    if (g.rank() == 0) r.note(factor);
+    put_tiles(r, hidden, factor, g.rank(), g.size());
+  }
+}
+#endif
+
+template <group G, class RowOf>
+CW_FN inline void for_each_row(const G& g, std::size_t rows, std::size_t hidden,
+                               const RowOf& row_of) noexcept {
+#if CW_ON_GPU
+  if constexpr (std::is_same_v<G, block_group> || std::is_same_v<G, warp_group>) {
+    if (g.size() >= warp_group::width) {
+      rows_together(g, rows, hidden, row_of);
+      g.sync();
+      return;
+    }
+  }
+#endif
+  rows_apart(g, rows, hidden, row_of);
+  g.sync();
+}
+
+}  // namespace crosswarp::device::impl
+
+namespace crosswarp::device {
+
+template <group G, row_element T>
+CW_FN inline void rms_norm(const G& g, const rms_norm_rows<T>& what) noexcept {
+  impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
+    return impl::norm_row<T>{what, i * what.hidden};
+  });
+}
+
+template <group G, row_element T, fp8 F>
+CW_FN inline void quantise(const G& g, const quantise_rows<T, F>& what) noexcept {
+  if (what.scales != nullptr) {
+    impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
+      return impl::quantised_row<T, F, true>{what, i};
+    });
+  } else {
+    impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
+      return impl::quantised_row<T, F, false>{what, i};
+    });
+  }
+}
+
+template <group G, row_element T>
+CW_FN inline status all_reduce_rms_norm(const G& g, const coll& with, const rms_norm_rows<T>& what,
+                                        coll_algorithm how) noexcept {
+  const status s =
+      with.all_reduce(g, what.out, what.in, what.rows * what.hidden, coll_ops::sum{}, how);
+  if (s == status::ok) rms_norm(g, what);
+  return s;
+}
+
+template <group G, row_element T, fp8 F>
+CW_FN inline status all_reduce_quantise(const G& g, const coll& with,
+                                        const quantise_rows<T, F>& what,
+                                        coll_algorithm how) noexcept {
+  const status s =
+      with.all_reduce(g, what.sum, what.in, what.rows * what.hidden, coll_ops::sum{}, how);
+  if (s == status::ok) quantise(g, what);
+  return s;
+}
+
+}  // namespace crosswarp::device

@@ -1,0 +1,69 @@
+// Kernels of reductions that go on with their sum; each source file that includes this makes those
+// of one type. One kernel for all that follows a sum: the sum is what takes long to compile.
+#pragma once
+
+#include "coll/kernels.hpp"
+#include "crosswarp/device/coll_fused.hpp"
+
+namespace crosswarp::coll_impl {
+
+template <class T>
+struct fused_kernel : kernel_rules {
+  CW_FN void operator()(const device::kernel_context& k, const fused_call<T>& c) const {
+    // Whole rows, in the block's own channel.
+    auto mine = c.rows;
+    const std::size_t first = c.each * static_cast<std::size_t>(k.block_index());
+    const std::size_t begin = first * mine.hidden;
+    mine.rows = mine.rows - first < c.each ? mine.rows - first : c.each;
+    mine.out += begin;
+    mine.in += begin;
+    const status s = sum(k, c, mine, begin * sizeof(T));
+    note(k, c.outcome, s);
+    if (s == status::ok) go_on(k, c, mine, first);
+  }
+
+ private:
+  CW_FN static status sum(const device::kernel_context& k, const fused_call<T>& c,
+                          const device::rms_norm_rows<T>& mine, std::size_t begin) {
+    const device::coll with = c.with.channel(k.block_index(), c.whole);
+    const std::size_t count = mine.rows * mine.hidden;
+    if (c.shared_in.size() == 0) {
+      return with.all_reduce(k.block(), mine.out, mine.in, count, device::coll_ops::sum{}, c.how);
+    }
+    return with.all_reduce(k.block(), c.shared_out.template part<T>(begin),
+                           c.shared_in.template part<T>(begin), count);
+  }
+
+  CW_FN static void go_on(const device::kernel_context& k, const fused_call<T>& c,
+                          device::rms_norm_rows<T> mine, std::size_t first) {
+    if (c.kind == fused_kind::rms_norm) {
+      mine.residual_out += first * mine.hidden;
+      mine.residual += first * mine.hidden;
+      device::rms_norm(k.block(), mine);
+    } else if (c.kind == fused_kind::e4m3) {
+      quantise<device::fp8_e4m3>(k, c, mine, first);
+    } else {
+      quantise<device::fp8_e5m2>(k, c, mine, first);
+    }
+  }
+
+  template <class F>
+  CW_FN static void quantise(const device::kernel_context& k, const fused_call<T>& c,
+                             const device::rms_norm_rows<T>& mine, std::size_t first) {
+    device::quantise_rows<T, F> rows;
+    rows.out = static_cast<F*>(c.quantised) + first * mine.hidden;
+    rows.sum = mine.out;
+    rows.scales = c.scales != nullptr ? c.scales + first : nullptr;
+    rows.scale = c.scale;
+    rows.rows = mine.rows;
+    rows.hidden = mine.hidden;
+    device::quantise(k.block(), rows);
+  }
+};
+
+template <class T>
+void queue_fused(stream& on, const launch_shape& shape, const fused_call<T>& c) {
+  launch(on, shape, fused_kernel<T>{}, c);
+}
+
+}  // namespace crosswarp::coll_impl
