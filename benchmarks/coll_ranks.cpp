@@ -1,5 +1,7 @@
 // Benchmarks of collectives: what kernels see, and what a host that queues them sees.
 #include <chrono>
+#include <functional>
+#include <optional>
 
 #include "crosswarp/coll.hpp"
 #include "crosswarp/world_launch.hpp"
@@ -91,16 +93,13 @@ row on_stream(world& w, const setup& s, coll& all, const symmetric_buffer<float>
   return r;
 }
 
-/// As models run it: one recording of 50, replayed. Limit: to copy what all ranks have, once.
-row recorded(world& w, const setup& s, coll& all, const symmetric_buffer<device::bfloat16>& in,
-             const symmetric_buffer<device::bfloat16>& out, std::size_t bytes) {
+/// Microseconds of a call as models make it: 50 are recorded, and replayed.
+samples recorded(world& w, const setup& s, coll& all, std::size_t bytes,
+                 const std::function<void()>& call) {
   constexpr int calls = 50;
   const int replays = bytes <= 1U << 20U ? 20 : 4;
-  const device::bfloat16* const from = in.data();
   recording fifty(w.stream(), [&] {
-    for (int i = 0; i < calls; ++i) {
-      all.all_reduce(out.data(), from, bytes / sizeof(device::bfloat16));
-    }
+    for (int i = 0; i < calls; ++i) call();
   });
   samples took;
   for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
@@ -111,29 +110,82 @@ row recorded(world& w, const setup& s, coll& all, const symmetric_buffer<device:
     const std::chrono::duration<double, std::micro> t = std::chrono::steady_clock::now() - begin;
     took.add(t.count() / (calls * replays));
   }
-  row r = coll_row(w, "all_reduce of bf16, recorded (limit: a copy)", bytes);
-  took.fill(r);
-  // One rank copies while the others wait.
+  return took;
+}
+
+/// To copy what all ranks have, once; one rank does while the others wait.
+std::optional<double> copy_limit(world& w, std::size_t bytes) {
   const std::size_t all_bytes = bytes * static_cast<std::size_t>(w.size());
+  std::optional<double> limit;
   if (bytes >= 1U << 20U && w.rank() == 0) {
     const buffer<std::byte> a(w.options().device, all_bytes);
     const buffer<std::byte> b(w.options().device, all_bytes);
     const double rate =
         copy_rate(w, all_bytes, 20, [&] { w.stream().copy(a.data(), b.data(), all_bytes); });
-    r.limit = static_cast<double>(all_bytes) / rate * 1e-3;
+    limit = static_cast<double>(all_bytes) / rate * 1e-3;
   }
   w.barrier();
-  return r;
+  return limit;
 }
+
+/// What the recorded calls work on: rows of 4096 elements, where there is one.
+class recorded_calls {
+ public:
+  recorded_calls(world& w, const setup& s)
+      : w_(w), s_(s), all_(w), in_(w, count(s)), out_(w, count(s)), other_(w, count(s)) {}
+
+  void add_rows(std::vector<row>& rows, std::size_t bytes) {
+    const samples plain = recorded(w_, s_, all_, bytes, [&] {
+      all_.all_reduce(out_.data(), static_cast<const number*>(in_.data()), bytes / sizeof(number));
+    });
+    rows.push_back(coll_row(w_, "all_reduce of bf16, recorded (limit: a copy)", bytes));
+    plain.fill(rows.back());
+    rows.back().limit = copy_limit(w_, bytes);
+    if (bytes % (hidden * sizeof(number)) != 0) return;
+    const auto add = [&](const char* what, const std::function<void()>& call) {
+      const samples took = recorded(w_, s_, all_, bytes, call);
+      rows.push_back(coll_row(w_, what, bytes));
+      took.fill(rows.back());
+      rows.back().limit = plain.median();
+    };
+    const std::size_t count = bytes / sizeof(number) / hidden;
+    add("the same with residual and RMSNorm (limit: without)", [&] {
+      all_.all_reduce_rms_norm<number>({.out = out_.data(),
+                                        .residual_out = other_.data(),
+                                        .in = in_.data(),
+                                        .residual = other_.data(),
+                                        .weight = other_.data(),
+                                        .rows = count,
+                                        .hidden = hidden});
+    });
+    add("the same quantised to FP8, a scale for each row (limit: without)", [&] {
+      all_.all_reduce_quantise<number, device::fp8_e4m3>(
+          {.out = reinterpret_cast<device::fp8_e4m3*>(other_.data()),
+           .sum = out_.data(),
+           .in = in_.data(),
+           .scales = reinterpret_cast<float*>(other_.data() + bytes / sizeof(number) / 2),
+           .rows = count,
+           .hidden = hidden});
+    });
+  }
+
+ private:
+  using number = device::bfloat16;
+  static constexpr std::size_t hidden = 4096;
+  static std::size_t count(const setup& s) { return s.bytes_to / sizeof(number); }
+
+  world& w_;
+  const setup& s_;
+  coll all_;
+  symmetric_buffer<number> in_;
+  symmetric_buffer<number> out_;
+  symmetric_buffer<number> other_;
+};
 
 std::vector<row> recorded_rows(world& w, const setup& s) {
   std::vector<row> rows;
-  coll all(w);
-  const symmetric_buffer<device::bfloat16> in(w, s.bytes_to / sizeof(device::bfloat16));
-  const symmetric_buffer<device::bfloat16> out(w, s.bytes_to / sizeof(device::bfloat16));
-  for (const std::size_t bytes : sizes_of(s)) {
-    rows.push_back(recorded(w, s, all, in, out, bytes));
-  }
+  recorded_calls calls(w, s);
+  for (const std::size_t bytes : sizes_of(s)) calls.add_rows(rows, bytes);
   return rows;
 }
 
