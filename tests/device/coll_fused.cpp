@@ -97,6 +97,7 @@ CW_FN status as(caller who, const dev::kernel_context& k, const F& f) {
 /// Each block makes `each` of the rows, in its own channel.
 template <class T>
 struct norm_kernel {
+  static constexpr int max_threads = 512;
   CW_FN void operator()(const dev::kernel_context& k, caller who, const dev::coll& all,
                         dev::rms_norm_rows<T> rows, std::size_t each, coll_algorithm how,
                         status* out) const {
@@ -269,6 +270,8 @@ TYPED_TEST(Fused, RmsNormIsWhatItSays) {
 TYPED_TEST(Fused, ARowHasTheSameBitsAloneAndInEveryBatch) {
   using T = TypeParam;
   with_ranks(3, [](cw::world& w) {
+    // Where all of a row's lanes have a thread; a CPU has better things to do.
+    const bool on_gpu = w.options().device.kind() == cw::device_kind::cuda;
     for (const std::size_t hidden : {1003U, 4608U}) {
       norm_setup<T> t(w, 4, hidden);
       t.by_host(t.call());
@@ -289,8 +292,8 @@ TYPED_TEST(Fused, ARowHasTheSameBitsAloneAndInEveryBatch) {
         t.by_host(one);
       }
       expect_same("row by row");
-      for (const std::size_t each : {1U, 2U, 3U, 4U}) {
-        for (const int threads : {1, 31, 32, 100, 256}) {
+      for (const std::size_t each : {1U, 3U, 4U}) {
+        for (const int threads : {1, 31, 70, on_gpu ? 512 : 33}) {
           for (const auto how : {coll_algorithm::pull, coll_algorithm::two_shot}) {
             t.clear();
             t.by(caller::block, threads, each, how);
@@ -452,7 +455,7 @@ void quantises(cw::world& w, std::size_t hidden) {
   const auto out = t.out.read();
   EXPECT_TRUE(same_bits(out, quantised_here(t)));
   for (const caller who : {caller::thread, caller::warp, caller::block}) {
-    for (const int threads : {31, 40, 128}) {
+    for (const int threads : {31, 70}) {
       t.by(who, threads, t.call(true));
       EXPECT_TRUE(same_bits(t.out.read(), out)) << static_cast<int>(who) << ", " << threads;
       EXPECT_EQ(t.scales.read(), scales);
