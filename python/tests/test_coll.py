@@ -211,7 +211,9 @@ def test_jax_arrays():
 
     def rank_main(world):
         coll = crosswarp.Coll(world)
-        got = coll.all_reduce(jnp.full((3, 2), world.rank + 1, jnp.bfloat16))
+        with jax.default_device(jax.devices("cpu")[0]):  # where there is a GPU, too
+            mine = jnp.full((3, 2), world.rank + 1, jnp.bfloat16)
+        got = coll.all_reduce(mine)
         assert isinstance(got, jax.Array) and got.dtype == jnp.bfloat16
         with pytest.raises(ValueError, match="cannot be written"):
             coll.broadcast(got)

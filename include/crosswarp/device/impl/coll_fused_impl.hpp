@@ -298,15 +298,17 @@ __device__ inline float look_together(const block_group& g, const Row& r, std::s
   return by_halves<Row>(segments);
 }
 
-/// All threads of the group make one row after the other.
+/// All threads of the group make one row after the other: first, first + step, ...
 template <group G, class RowOf>
 __device__ inline void rows_together(const G& g, std::size_t rows, std::size_t hidden,
-                                     const RowOf& row_of) noexcept {
+                                     const RowOf& row_of, std::size_t first = 0,
+                                     std::size_t step = 1) noexcept {
+  std::size_t turn = 0;
   CW_IN_TURN
-  for (std::size_t i = 0; i < rows; ++i) {
+  for (std::size_t i = first; i < rows; i += step) {
     const auto r = row_of(i);
     float whole = 0;
-    if constexpr (decltype(r)::looks_first) whole = look_together(g, r, hidden, i);
+    if constexpr (decltype(r)::looks_first) whole = look_together(g, r, hidden, turn++);
     const float factor = r.settle(whole);
     if (g.rank() == 0) r.note(factor);
     put_tiles(r, hidden, factor, g.rank(), g.size());
@@ -318,6 +320,18 @@ template <group G, class RowOf>
 CW_FN inline void for_each_row(const G& g, std::size_t rows, std::size_t hidden,
                                const RowOf& row_of) noexcept {
 #if CW_ON_GPU
+  if constexpr (std::is_same_v<G, block_group>) {
+    // As many rows under way as there are warps: one after the other, each would wait for its
+    // reads.
+    const auto warps = static_cast<std::size_t>(g.size() / warp_group::width);
+    if (g.size() % warp_group::width == 0 && rows >= warps) {
+      const kernel_context here = kernel_context::here();
+      const warp_group warp(here);
+      rows_together(warp, rows, hidden, row_of, static_cast<std::size_t>(warp.index()), warps);
+      g.sync();
+      return;
+    }
+  }
   if constexpr (std::is_same_v<G, block_group> || std::is_same_v<G, warp_group>) {
     if (g.size() >= warp_group::width) {
       rows_together(g, rows, hidden, row_of);
