@@ -63,7 +63,7 @@ struct coll_options {
 };
 
 /// Collectives of a world's ranks. Making one is collective; it takes memory of the symmetric heap,
-/// on a GPU 8 to 36 MiB. To be destroyed by all ranks, after check() on streams that are not the
+/// on a GPU 6 to 12 MiB. To be destroyed by all ranks, after check() on streams that are not the
 /// world's. Calls return when they are queued; all ranks queue the same ones in the same order, on
 /// one stream, or on several that wait for each other.
 /// Throws error; what goes wrong later, check() tells.

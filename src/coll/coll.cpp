@@ -57,10 +57,13 @@ shape_rules rules_for(world& w) {
   const int blocks = std::max(1, std::min((multiprocessors(d) - 4) / here, 128 / ranks));
   // One warp is left for the words that ranks tell each other.
   const std::size_t push = ranks == 2 ? (small_block - 32) * 8 : (small_block / 2) * 8;
+  // Two of each block's, and 8 MiB of the heap in all at most.
+  const std::size_t shelf = std::clamp<std::size_t>(
+      (4U << 20U) / static_cast<std::size_t>(blocks) / 1024 * 1024, 32U << 10U, 128U << 10U);
   return {blocks,
           512,
           8U << 10U,
-          128U << 10U,
+          shelf,
           push,
           push * static_cast<std::size_t>(blocks),
           (512U << 10U) / static_cast<std::size_t>(ranks),
