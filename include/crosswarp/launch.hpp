@@ -17,8 +17,8 @@
 // A kernel for large blocks says `static constexpr int max_threads = 1024;`, so that a GPU's
 // registers suffice for so many threads.
 //
-// A kernel that says `static constexpr bool place_next = true;` lets the next one be placed while
-// it runs, see launch_shape::place_early.
+// A kernel that says `static constexpr bool place_early = true;` can be launched so, see
+// launch_shape.
 //
 // To run it on a GPU, compile the file as CUDA: crosswarp_add_kernels(target file.cpp) in CMake.
 #pragma once
@@ -40,7 +40,7 @@ struct launch_shape {
   /// throws error(does_not_fit) when that cannot be.
   bool resident = false;
   /// On a GPU that can: the grid's blocks are placed while the kernel before it in the stream still
-  /// runs, provided that one says `place_next`, and begin when it has ended. Both have to fit.
+  /// runs, if that was launched so, too, and begin when it has ended. Both have to fit.
   bool place_early = false;
   /// What ends the grid's own waits (grid().sync()); a world's launches pass the world's.
   device::wait_limits limits = {};

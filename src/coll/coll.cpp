@@ -30,6 +30,7 @@ struct shape_rules {
   int blocks;                  ///< at most
   int threads;                 ///< of a block, at most
   std::size_t per_block;       ///< bytes that are worth a block of their own
+  std::size_t long_per_block;  ///< in two shots
   std::size_t shelf;           ///< of each block's channel
   std::size_t push_per_block;  ///< bytes that a block pushes, so much room each sender has
   std::size_t push_bytes;      ///< of the whole call
@@ -50,7 +51,7 @@ int multiprocessors(device_ref d) {
 shape_rules rules_for(world& w) {
   const device_ref d = w.options().device;
   if (d.kind() == device_kind::cpu) {
-    return {1, 1, ~std::size_t{0}, 256U << 10U, 256, 8, 4U << 10U, 0};
+    return {1, 1, ~std::size_t{0}, ~std::size_t{0}, 256U << 10U, 256, 8, 4U << 10U, 0};
   }
   const int ranks = w.size();
   const int here = world_impl::gathered_ranks(w.state());
@@ -63,11 +64,12 @@ shape_rules rules_for(world& w) {
   return {blocks,
           512,
           8U << 10U,
+          ranks == 2 ? 16U << 10U : 32U << 10U,
           shelf,
           push,
           push * static_cast<std::size_t>(blocks),
           (512U << 10U) / static_cast<std::size_t>(ranks),
-          1U << 20U};
+          ranks == 2 ? 4U << 20U : 1U << 20U};
 }
 
 }  // namespace
@@ -119,7 +121,8 @@ struct coll::state {
   }
 
   [[nodiscard]] int blocks_for(std::size_t bytes, std::size_t per_block) const {
-    const std::size_t wanted = std::max<std::size_t>(1, (bytes + per_block - 1) / per_block);
+    const std::size_t whole = bytes / per_block + (bytes % per_block != 0 ? 1 : 0);
+    const std::size_t wanted = std::max<std::size_t>(1, whole);
     return static_cast<int>(std::min(wanted, static_cast<std::size_t>(rules.blocks)));
   }
   [[nodiscard]] int blocks_for(std::size_t bytes) const {
@@ -127,7 +130,8 @@ struct coll::state {
   }
 
   /// For so many bytes by so many blocks. A block that pushes has a thread for each packet, and a
-  /// warp for the words that ranks tell each other.
+  /// warp for the words that ranks tell each other. Large blocks are not placed early, nor is what
+  /// follows them: it would take the place that other ranks' large blocks need.
   [[nodiscard]] launch_shape shape_for(std::size_t bytes, int blocks, bool pushes) const {
     launch_shape shape{.blocks = blocks, .threads = rules.threads};
     if (bytes > rules.early_bytes) return shape;
@@ -291,7 +295,7 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
                 " read everything faster than they meet twice"};
   }
   const bool direct = s.in_heap(out, bytes) && s.in_heap(in, bytes);
-  return {coll_algorithm::two_shot, s.blocks_for(bytes, 4 * s.rules.per_block), direct,
+  return {coll_algorithm::two_shot, s.blocks_for(bytes, s.rules.long_per_block), direct,
           direct ? "long, and both are symmetric memory: each element is read and written once"
                  : "long; through the communicator's own memory, as the caller's is not symmetric"};
 }

@@ -65,7 +65,7 @@ void queue_fused(stream& on, const launch_shape& shape, const fused_call<T>& c);
 /// multiprocessor then, so that the next call's can be placed while this one's run.
 struct kernel_rules {
   static constexpr int max_threads = 512;
-  static constexpr bool place_next = true;
+  static constexpr bool place_early = true;
 };
 
 /// The elements of this block.

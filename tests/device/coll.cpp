@@ -448,6 +448,27 @@ TEST(AllReduceAgainAndAgain, RecordedAndQueuedInTurns) {
   });
 }
 
+/// On a GPU long calls have large blocks, and short ones are placed early: they must not take the
+/// place of what others are waiting for.
+TEST(AllReduceAgainAndAgain, LongAndShortInTurns) {
+  const bool gpu = test_device().kind() == cw::device_kind::cuda;
+  const std::size_t longest = gpu ? 1U << 20U : 1U << 14U;
+  with_ranks(gpu ? 8 : 3, [&](cw::world& w) {
+    cw::coll all(w);
+    const cw::symmetric_buffer<std::int32_t> data(w, longest);
+    const std::vector<std::int32_t> zeros(longest);
+    cw::exec::copy_now(w.options().device, data.data(), zeros.data(), longest * sizeof(zeros[0]));
+    const std::int32_t* const in = data.data();
+    w.barrier();
+    for (int round = 0; round < (gpu ? 100 : 3); ++round) {
+      all.all_reduce(data.data(), in, longest);
+      for (int i = 0; i < 3; ++i) all.all_reduce(data.data(), in, std::size_t{100});
+    }
+    EXPECT_NO_THROW(all.check());
+    w.barrier();
+  });
+}
+
 // ---- the others
 
 struct exchanges {

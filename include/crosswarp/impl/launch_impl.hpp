@@ -83,30 +83,31 @@ consteval int max_threads_of() {
   }
 }
 
-/// Whether the next kernel of the stream may be placed while this one runs.
+/// Whether a kernel can be launched with launch_shape::place_early.
 template <class Kernel>
-consteval bool places_next() {
-  if constexpr (requires { Kernel::place_next; }) {
-    return Kernel::place_next;
+consteval bool places_early() {
+  if constexpr (requires { Kernel::place_early; }) {
+    return Kernel::place_early;
   } else {
     return false;
   }
 }
 
 /// Whether blocks may be placed before the kernel ahead of them has ended.
-bool places_early(int device);
+bool can_place_early(int device);
 
 // The parameters are grid constants, so that a kernel which takes a reference to one reads it where
 // it is.
 template <class Kernel, class... Args>
 __global__ void __launch_bounds__(max_threads_of<Kernel>())
     entry(device::grid_words* grid, const __grid_constant__ device::wait_limits limits,
-          const __grid_constant__ Kernel kernel, const __grid_constant__ Args... args) {
+          [[maybe_unused]] bool early, const __grid_constant__ Kernel kernel,
+          const __grid_constant__ Args... args) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if constexpr (places_next<Kernel>()) {
+  if constexpr (places_early<Kernel>()) {
     // The first waits until the kernel before has ended and all it wrote is there, so that at most
     // two are on the device; then the next may be placed.
-    asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
+    if (early) asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
   }
 #endif
   const device::kernel_context ctx({.block_index = static_cast<int>(blockIdx.x),
@@ -130,7 +131,7 @@ inline void start(stream& s, const void* function, const launch_shape& shape, in
     how.id = cudaLaunchAttributeCooperative;
     how.val.cooperative = 1;
     config.numAttrs = 1;
-  } else if (shape.place_early && places_early(s.device().ordinal())) {
+  } else if (shape.place_early && can_place_early(s.device().ordinal())) {
     how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     how.val.programmaticStreamSerializationAllowed = 1;
     config.numAttrs = 1;
@@ -145,7 +146,11 @@ void launch(stream& s, const launch_shape& shape, Kernel kernel, Args... args) {
   check_resident(s.device().ordinal(), function, shape, 1);
   device::grid_words* grid = shape.resident ? s.backend().grid_barrier(1) : nullptr;
   device::wait_limits limits = shape.limits;
-  void* packed[] = {&grid, &limits, &kernel, &args...};
+  bool early = shape.place_early;
+  if (early && !places_early<Kernel>()) {
+    throw error(errc::invalid_argument, "launch", "place_early of a kernel that does not say so");
+  }
+  void* packed[] = {&grid, &limits, &early, &kernel, &args...};
   start(s, function, shape, 1, packed);
 }
 

@@ -60,7 +60,7 @@ void check_resident(int device, const void* function, const launch_shape& shape,
                   " holds " + std::to_string(fit) + " of this kernel at once");
 }
 
-bool places_early(int device) {
+bool can_place_early(int device) {
   int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "cudaDeviceGetAttribute");
