@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +34,11 @@ class FastAllreduce:
         if max_size <= 0:
             raise ValueError(f"FastAllreduce: max_size is {max_size}")
         self._own = world is None
-        self._world = World(device=device or _torch_device()) if world is None else world
+        # Room for more than one communicator, unless it is said how much there is to be.
+        heap = None if "CROSSWARP_HEAP" in os.environ else 64 << 20
+        self._world = (
+            World(device=device or _torch_device(), heap=heap) if world is None else world
+        )
         if (self._world.rank, self._world.size) != (rank, world_size):
             found = f"rank {self._world.rank} of {self._world.size}"
             if self._own:
