@@ -418,8 +418,8 @@ CW_FN inline void two_shot(coll_call<G>& call, T* out, const T* in, std::size_t 
 }
 
 /// Two shots without a shelf: only the owner of a tile reads it, and it has read it everywhere
-/// before it writes it anywhere. Owners take turns, so that all of them, in all blocks that share
-/// the call, work in one region of memory at a time.
+/// before it writes it anywhere. On a GPU owners take turns, so that all of them, in all blocks
+/// that share the call, work in one region of memory at a time.
 template <group G, class T, class Op>
 CW_FN inline void two_shot(coll_call<G>& call, const symmetric<T>& out, const symmetric<T>& in,
                            std::size_t count, const Op& op, const share& mine) noexcept {
@@ -436,15 +436,25 @@ CW_FN inline void two_shot(coll_call<G>& call, const symmetric<T>& out, const sy
       }
     }
   };
-  const auto threads = static_cast<std::size_t>(g.size());
-  const auto ranks = static_cast<std::size_t>(p.size);
-  const std::size_t owner =
-      static_cast<std::size_t>(mine.which) * ranks + static_cast<std::size_t>(p.rank);
-  const every tiles{owner * threads + static_cast<std::size_t>(g.rank()),
-                    static_cast<std::size_t>(mine.of) * ranks * threads};
-  fold<T>(
-      tiles, p.size, count, op, [&](int pe) { return in.at(pe); },
-      takes_tiles(in.local()) && takes_tiles(out.local()), everywhere);
+  const bool in_tiles = takes_tiles(in.local()) && takes_tiles(out.local());
+  const int owner = mine.which * p.size + p.rank;
+  const int owners = mine.of * p.size;
+  if constexpr (tiles_in_flight() > 1) {
+    const auto threads = static_cast<std::size_t>(g.size());
+    const every tiles{
+        static_cast<std::size_t>(owner) * threads + static_cast<std::size_t>(g.rank()),
+        static_cast<std::size_t>(owners) * threads};
+    fold<T>(
+        tiles, p.size, count, op, [&](int pe) { return in.at(pe); }, in_tiles, everywhere);
+  } else {
+    // A CPU wants to read on where it has read.
+    const sharing<T> shared(count, owners);
+    const std::size_t begin = shared.begin(owner);
+    fold<T>(
+        every::thread_of(g), p.size, shared.size(owner), op,
+        [&](int pe) { return in.at(pe) + begin; }, in_tiles,
+        [&](std::size_t at, const T* values, int n) { everywhere(begin + at, values, n); });
+  }
   (void)call.meet();
 }
 
