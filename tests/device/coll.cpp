@@ -13,7 +13,7 @@
 #include <random>
 
 #include "crosswarp/launch.hpp"
-#include "support/worlds.hpp"
+#include "support/coll_worlds.hpp"
 
 namespace cw = crosswarp;
 namespace dev = crosswarp::device;
@@ -23,17 +23,6 @@ using cw::coll_op;
 using cw::status;
 
 namespace {
-
-/// Room for the communicators' own memory.
-cw::world_options roomy() {
-  auto o = test_options();
-  o.heap_bytes = o.device.kind() == cw::device_kind::cuda ? 128U << 20U : 8U << 20U;
-  return o;
-}
-
-void with_ranks(int ranks, const std::function<void(cw::world&)>& rank_main) {
-  on_ranks(ranks, rank_main, roomy());
-}
 
 enum class caller { host, thread, warp, block };
 
