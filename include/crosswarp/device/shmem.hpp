@@ -83,10 +83,8 @@ class shmem_team {
 /// other.
 struct shmem_sync {
   struct counts {
-    std::uint64_t sent;
+    std::uint64_t sent;  ///< the last signal's word: how many, and what all of them were for
     std::uint64_t received;
-    std::uint16_t sent_marks;  ///< what all signals so far were for
-    std::uint16_t received_marks;
   };
   signal_line* in = nullptr;        ///< by PE: its signals to this one
   counts* with = nullptr;           ///< by PE

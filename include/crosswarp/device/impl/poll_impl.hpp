@@ -79,35 +79,37 @@ CW_FN inline status together(status s) noexcept {
 #endif
 }
 
+template <class Predicate>
+CW_FN inline status poll(Predicate&& ready, deadline& by) noexcept {
+  const wait_limits& limits = by.limits();
+  status s = status::ok;
+  for (std::uint32_t spin = 1; !ready(); ++spin) {
+    if (!relax(spin) && limits.timeout_ns != 0) continue;
+    const fault_word fault = read_fault(limits);
+    if (fault == 0 && !by.passed()) continue;
+    if (!ready()) s = fault != 0 ? fault_status(fault) : note_timeout(limits);
+    break;
+  }
+  return together(s);
+}
+
+/// What is there at the first look was not waited for, and is not noted.
+template <class Predicate>
+CW_FN inline status poll_traced(Predicate&& ready, deadline& by) noexcept {
+  if (ready()) return status::ok;
+  const std::uint64_t began = trace_ticks();
+  const std::uint64_t place = reserve(*by.limits().trace);
+  const status s = poll(ready, by);
+  trace_wait(by.limits(), place, began, s);
+  return s;
+}
+
 }  // namespace impl
 
+// Two loops, so that the one of worlds that are not traced keeps nothing for a trace.
 template <class Predicate>
 CW_FN inline status poll_until(Predicate&& ready, deadline& by) noexcept {
-  const wait_limits& limits = by.limits();
-  status given_up = status::ok;  // then one last look
-  std::uint64_t began = 0;
-  std::uint64_t place = 0;
-  std::uint32_t spin = 0;
-  bool is_ready = false;
-  for (;;) {
-    is_ready = ready();
-    if (is_ready || given_up != status::ok) break;
-    if (++spin == 1 && limits.trace != nullptr) {
-      began = trace_ticks();
-      place = reserve(*limits.trace);
-    }
-    if (impl::relax(spin) || limits.timeout_ns == 0) {
-      if (const fault_word fault = impl::read_fault(limits); fault != 0) {
-        given_up = fault_status(fault);
-      } else if (by.passed()) {
-        given_up = status::timeout;
-      }
-    }
-  }
-  const status s = is_ready ? status::ok : given_up;
-  if (s == status::timeout) (void)impl::note_timeout(limits);
-  if (spin != 0 && limits.trace != nullptr) impl::trace_wait(limits, place, began, s);
-  return impl::together(s);
+  return by.limits().trace == nullptr ? impl::poll(ready, by) : impl::poll_traced(ready, by);
 }
 
 }  // namespace crosswarp::device

@@ -20,15 +20,13 @@ CW_FN constexpr std::uint16_t mark_of(coll kind, std::uint64_t what = 0) noexcep
   return static_cast<std::uint16_t>(static_cast<std::uint64_t>(kind) << 8U | (what & 0xffU));
 }
 
-/// The marks of all signals so far: who has missed one finds out from a later one.
-CW_FN constexpr std::uint16_t marks_with(std::uint16_t before, std::uint16_t mark) noexcept {
-  return static_cast<std::uint16_t>(before * 0x6f4dU + mark);
-}
-
-// A signal's word: the count of signals so far, and their marks.
+// A signal's word: the count of signals so far, and the marks of all of them, so that who has
+// missed one finds out from a later one.
 inline constexpr unsigned mark_bits = 16;
-CW_FN constexpr std::uint64_t signal_word(std::uint64_t count, std::uint16_t mark) noexcept {
-  return count << mark_bits | mark;
+inline constexpr std::uint64_t all_marks = (1U << mark_bits) - 1;
+CW_FN constexpr std::uint64_t next_signal(std::uint64_t last, std::uint16_t mark) noexcept {
+  const std::uint64_t marks = (last * 0x6f4dU + mark) & all_marks;
+  return ((last | all_marks) + 1) | marks;
 }
 
 /// PEs in an order that differs from PE to PE, so that not all go to one at once: the k-th is not
@@ -46,8 +44,8 @@ inline constexpr int direct_pes = 16;
 
 CW_FN inline status shmem::tell(int pe, std::uint16_t mark) const noexcept {
   shmem_sync::counts& with = p_.sync.with[slot_of(pe)];
-  with.sent_marks = impl::marks_with(with.sent_marks, mark);
-  const std::uint64_t word = impl::signal_word(++with.sent, with.sent_marks);
+  const std::uint64_t word = impl::next_signal(with.sent, mark);
+  with.sent = word;
   std::uint64_t* const line = &p_.sync.in[slot_of(my_pe())].word;
   const place to = find(line, sizeof(word), pe);
   if (to.mapped != nullptr) {
@@ -59,17 +57,15 @@ CW_FN inline status shmem::tell(int pe, std::uint16_t mark) const noexcept {
 
 CW_FN inline status shmem::hear(int pe, std::uint16_t mark) const noexcept {
   shmem_sync::counts& with = p_.sync.with[slot_of(pe)];
-  const std::uint64_t want = ++with.received;
-  with.received_marks = impl::marks_with(with.received_marks, mark);
+  const std::uint64_t want = impl::next_signal(with.received, mark);
+  with.received = want;
   const signal in(p_.sync.in[slot_of(pe)], p_.reach);
   deadline by(p_.limits.for_peer(p_.team.world_pe(pe)));
   std::uint64_t word = 0;
   // pairs with tell()
-  if (const status s = in.wait(impl::signal_word(want, 0), by, word); s != status::ok) return s;
+  if (const status s = in.wait(want & ~impl::all_marks, by, word); s != status::ok) return s;
   // Of a PE that is ahead the marks are compared when this one has caught up.
-  const bool same =
-      word == impl::signal_word(want, with.received_marks) || word >> impl::mark_bits > want;
-  return same ? status::ok : status::invalid;
+  return word == want || word > (want | impl::all_marks) ? status::ok : status::invalid;
 }
 
 /// All of them, and hears from all.
