@@ -104,7 +104,8 @@ plan plan_of(const coll_test_options& o) {
       throw error(errc::invalid_argument, "--algorithm", "only all_reduce has a choice");
     }
     const std::vector algorithms = {coll_algorithm::automatic, coll_algorithm::push,
-                                    coll_algorithm::pull, coll_algorithm::two_shot};
+                                    coll_algorithm::pull, coll_algorithm::two_shot,
+                                    coll_algorithm::ring};
     p.session.algorithm = named(algorithms, o.algorithm, "--algorithm");
   }
   p.apart = o.in_place != "yes";

@@ -276,11 +276,11 @@ class communicator {
   }
   static coll_algorithm algorithm_of(const std::string& name) {
     for (const auto a : {coll_algorithm::automatic, coll_algorithm::push, coll_algorithm::pull,
-                         coll_algorithm::two_shot}) {
+                         coll_algorithm::two_shot, coll_algorithm::ring}) {
       if (name == to_string(a)) return a;
     }
     throw error(errc::invalid_argument, "Coll",
-                "algorithm '" + name + "' is none of automatic, push, pull, two_shot");
+                "algorithm '" + name + "' is none of automatic, push, pull, two_shot, ring");
   }
 
   coll& mine(const char* call) {

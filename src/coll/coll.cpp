@@ -22,6 +22,11 @@ constexpr std::size_t round_up(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
 }
 
+/// Each rank has its part of a shelf in all_to_all.
+constexpr std::size_t least_shelf(int ranks) {
+  return std::max<std::size_t>(4096, 64 * static_cast<std::size_t>(ranks));
+}
+
 /// Threads of blocks of which a multiprocessor holds two.
 constexpr std::size_t small_block = 256;
 
@@ -35,7 +40,8 @@ struct shape_rules {
   std::size_t push_per_block;  ///< bytes that a block pushes, so much room each sender has
   std::size_t push_bytes;      ///< of the whole call
   std::size_t pull_bytes;
-  std::size_t early_bytes;  ///< up to here blocks are small, and placed early
+  std::size_t two_shot_bytes;  ///< between machines; then a ring
+  std::size_t early_bytes;     ///< up to here blocks are small, and placed early
 };
 
 int multiprocessors(device_ref d) {
@@ -51,7 +57,7 @@ int multiprocessors(device_ref d) {
 shape_rules rules_for(world& w) {
   const device_ref d = w.options().device;
   if (d.kind() == device_kind::cpu) {
-    return {1, 1, ~std::size_t{0}, ~std::size_t{0}, 256U << 10U, 256, 8, 4U << 10U, 0};
+    return {1, 1, ~std::size_t{0}, ~std::size_t{0}, 256U << 10U, 256, 8, 4U << 10U, 64U << 10U, 0};
   }
   const int ranks = w.size();
   const int here = world_impl::gathered_ranks(w.state());
@@ -69,33 +75,106 @@ shape_rules rules_for(world& w) {
           push,
           push * static_cast<std::size_t>(blocks),
           (512U << 10U) / static_cast<std::size_t>(ranks),
+          1U << 20U,
           ranks == 2 ? 4U << 20U : 1U << 20U};
 }
 
 }  // namespace
 
-/// Some channels of one kind, with their memory.
+bool all_are_mapped(const world& w) {
+  for (int pe = 0; pe < w.size(); ++pe) {
+    if (!w.is_mapped(pe)) return false;
+  }
+  return true;
+}
+
+/// Each run's first rank, and behind them the number of ranks. Ranks of a run are mapped to the
+/// same ranks, and so to each other. Collective.
+std::vector<int> runs_of(world& w) {
+  std::vector<std::byte> mine;
+  for (int pe = 0; pe < w.size(); ++pe) mine.push_back(std::byte{w.is_mapped(pe)});
+  const auto all = w.allgather(mine);
+  std::vector<int> firsts;
+  for (std::size_t pe = 0; pe < all.size(); ++pe) {
+    if (pe == 0 || all[pe] != all[pe - 1]) firsts.push_back(static_cast<int>(pe));
+  }
+  firsts.push_back(w.size());
+  return firsts;
+}
+
+/// How much memory some channels have.
+struct channel_sizes {
+  int channels;
+  std::size_t shelf;
+  std::size_t packets;
+};
+
+/// Where ranks are not mapped, each has room for all of them: shelves are shorter, and there are no
+/// packets.
+channel_sizes sizes_for(const world& w, channel_sizes wanted) {
+  if (all_are_mapped(w)) return wanted;
+  const std::size_t most = w.options().device.kind() == device_kind::cpu ? 4U << 20U : 32U << 20U;
+  const std::size_t shelves =
+      2 * static_cast<std::size_t>(wanted.channels) * static_cast<std::size_t>(w.size());
+  const std::size_t room = most / shelves / device::line_bytes * device::line_bytes;
+  return {wanted.channels, std::min(wanted.shelf, std::max(room, least_shelf(w.size()))), 0};
+}
+
+/// Some channels of one kind, with their memory. Where ranks are not mapped, a rank's own memory is
+/// one of many pieces of equal size, and the others are its images of the other ranks'.
 struct channel_set {
-  channel_set(world& w, int channels, std::size_t shelf_bytes, std::size_t packets,
+  channel_set(world& w, const channel_sizes& sizes, const buffer<int>& runs,
               std::uint32_t first_epoch)
-      : work(w, static_cast<std::size_t>(channels) *
-                    device::coll::bytes_of_channel(w.size(), shelf_bytes, packets)) {
+      : channel_bytes(device::coll::bytes_of_channel(w.size(), sizes.shelf, sizes.packets)),
+        rank_bytes(static_cast<std::size_t>(sizes.channels) * channel_bytes),
+        images(!all_are_mapped(w)),
+        work(w, rank_bytes * (images ? static_cast<std::size_t>(w.size()) : 1)),
+        peers(w.options().device,
+              std::span<const device::peer>(images ? peers_of(w) : std::vector<device::peer>(1))) {
     view.rank = w.rank();
     view.size = w.size();
-    view.channels = channels;
+    view.channels = sizes.channels;
     view.limits = w.device().limits;
     view.work = work.device();
-    view.shelf_bytes = shelf_bytes;
-    view.packets = packets;
-    view.channel_bytes = device::coll::bytes_of_channel(w.size(), shelf_bytes, packets);
+    view.shelf_bytes = sizes.shelf;
+    view.packets = sizes.packets;
+    view.channel_bytes = channel_bytes;
+    const std::vector<int> firsts = runs.read();
+    view.runs = runs.data();
+    view.run_count = static_cast<int>(firsts.size()) - 1;
+    while (firsts[static_cast<std::size_t>(view.run) + 1] <= w.rank()) ++view.run;
+    if (images) {
+      device::peer_table table;
+      table.all = peers.data();
+      view.work = {table, w.rank(), work.device().remote().offset, work.size()};
+      view.image_bytes = rank_bytes;
+      view.proxy = w.device().proxy;
+    }
     if (first_epoch == 0) return;
-    for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
+    const std::size_t own = images ? static_cast<std::size_t>(w.rank()) * rank_bytes : 0;
+    for (std::size_t c = 0; c < static_cast<std::size_t>(sizes.channels); ++c) {
       work.write(std::as_bytes(std::span(&first_epoch, 1)),
-                 c * view.channel_bytes + device::coll::epoch_offset(w.size()));
+                 own + c * channel_bytes + device::coll::epoch_offset(w.size()));
     }
   }
 
+  /// Heaps, each moved to the piece that is, or shows, that rank's.
+  [[nodiscard]] std::vector<device::peer> peers_of(const world& w) const {
+    std::vector<device::peer> all;
+    for (int pe = 0; pe < w.size(); ++pe) {
+      const bool mapped = w.is_mapped(pe);
+      std::byte* const base = world_impl::heap_base(w.state(), mapped ? pe : w.rank());
+      all.push_back({base + static_cast<std::size_t>(pe) * rank_bytes,
+                     mapped ? device::path::mapped : device::path::proxy});
+    }
+    return all;
+  }
+
+  std::size_t channel_bytes;
+  std::size_t rank_bytes;  // of all channels
+  bool images;
   symmetric_buffer<std::byte> work;
+  buffer<device::peer> peers;
   device::coll::parts view;
 };
 
@@ -104,12 +183,24 @@ struct coll::state {
       : of(&w),
         options(o),
         rules(rules_for(w)),
-        queued(w, rules.blocks, rules.shelf, rules.push_per_block / 8, o.first_epoch),
-        own(w, o.channels, o.shelf_bytes, rules.push_per_block / 8, o.first_epoch),
+        runs(w.options().device, std::span<const int>(runs_of(w))),
+        queued(w, sizes_for(w, {rules.blocks, rules.shelf, rules.push_per_block / 8}), runs,
+               o.first_epoch),
+        own(w, sizes_for(w, {o.channels, o.shelf_bytes, rules.push_per_block / 8}), runs,
+            o.first_epoch),
         outcome(w.options().device, 1, memory_kind::pinned) {
     own.view.push_bytes = std::min(rules.push_bytes, rules.push_per_block);
     own.view.pull_bytes = rules.pull_bytes;
+    own.view.two_shot_bytes = two_shot_bytes();
     w.barrier();  // everybody's memory is as it has to be at the start
+  }
+
+  /// Up to here two shots; then, between machines, a ring, unless there are so many machines with
+  /// so few ranks that the last one would send more results than all send in two shots.
+  [[nodiscard]] std::size_t two_shot_bytes() const {
+    const int count = queued.view.run_count;
+    const bool few = count > 1 && count * count <= 2 * of->size();
+    return few ? rules.two_shot_bytes : std::numeric_limits<std::size_t>::max();
   }
 
   [[nodiscard]] stream& on(stream* named) const {
@@ -222,24 +313,23 @@ struct coll::state {
   world* of;
   coll_options options;
   shape_rules rules;
+  buffer<int> runs;    // see runs_of()
   channel_set queued;  // for what the host queues
   channel_set own;     // for what kernels call
   buffer<status> outcome;
 };
 
 coll::coll(world& w, const coll_options& options) {
-  const std::size_t least = std::max<std::size_t>(4096, 64 * static_cast<std::size_t>(w.size()));
+  const std::size_t least = least_shelf(w.size());
   if (options.channels < 1 || options.shelf_bytes < least) {
     throw error(
         errc::invalid_argument, "coll",
         "at least one channel with a shelf of " + std::to_string(least) + " bytes is needed");
   }
   for (int pe = 0; pe < w.size(); ++pe) {
-    if (!w.is_mapped(pe)) {
+    if (!w.is_mapped(pe) && !w.has_proxy()) {
       throw error(errc::not_supported, "coll",
-                  "its memory is not mapped here (" + w.path_to(pe) +
-                      "); collectives need all ranks on one machine",
-                  pe);
+                  "its memory is not mapped here, and there is no proxy", pe);
     }
   }
   coll_options rounded = options;
@@ -275,6 +365,10 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
   const int push_blocks = s.blocks_for(bytes, s.rules.push_per_block);
   const std::size_t room = s.rules.push_per_block * static_cast<std::size_t>(push_blocks);
   const coll_algorithm asked = s.options.algorithm;
+  if (s.queued.images && asked == coll_algorithm::push) {
+    return {coll_algorithm::pull, s.blocks_for(bytes), false,
+            "push was asked for in coll_options, but not all ranks are mapped"};
+  }
   if (asked == coll_algorithm::push && bytes > room) {
     return {coll_algorithm::pull, s.blocks_for(bytes), false,
             "push was asked for in coll_options, but there is room for " + std::to_string(room) +
@@ -283,6 +377,20 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
   if (asked != coll_algorithm::automatic) {
     return {asked, asked == coll_algorithm::push ? push_blocks : s.blocks_for(bytes), false,
             "asked for in coll_options"};
+  }
+  if (s.queued.images) {
+    if (bytes <= s.rules.pull_bytes) {
+      return {coll_algorithm::pull, s.blocks_for(bytes), false,
+              "up to " + std::to_string(s.rules.pull_bytes) +
+                  " bytes everything is sent to ranks that are not mapped"};
+    }
+    if (bytes <= s.two_shot_bytes()) {
+      return {coll_algorithm::two_shot, s.blocks_for(bytes, s.rules.long_per_block), false,
+              "long, and not all ranks are mapped"};
+    }
+    return {coll_algorithm::ring, s.blocks_for(bytes, s.rules.long_per_block), false,
+            "long, and ranks are on " + std::to_string(s.queued.view.run_count) +
+                " machines: each of them sends every element once"};
   }
   if (bytes <= std::min(s.rules.push_bytes, room)) {
     return {coll_algorithm::push, push_blocks, false,

@@ -64,6 +64,8 @@ void queue_sum(stream& on, const launch_shape& shape, const call& c) {
         return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::push>{}, c, sum{});
       case coll_algorithm::pull:
         return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::pull>{}, c, sum{});
+      case coll_algorithm::ring:
+        return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::ring>{}, c, sum{});
       default:
         return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::two_shot>{}, c, sum{});
     }

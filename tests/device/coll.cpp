@@ -169,8 +169,9 @@ TYPED_TEST(AllReduce, EveryAlgorithmByEverybodyHasTheSameBits) {
         const auto want = reduced<T>(w.size(), count, 1, coll_op::sum);
         in.write(values<T>(w.rank(), count, 1));
         for (const caller who : {caller::thread, caller::warp, caller::block}) {
-          for (const auto how : {coll_algorithm::push, coll_algorithm::pull,
-                                 coll_algorithm::two_shot, coll_algorithm::automatic}) {
+          for (const auto how :
+               {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot,
+                coll_algorithm::ring, coll_algorithm::automatic}) {
             out.write(std::vector<T>(count));
             ASSERT_EQ(t.call<all_reduce>(who, out.data(), static_cast<const T*>(in.data()), count,
                                          ops::sum{}, how),
@@ -225,7 +226,7 @@ TYPED_TEST(AllReduce, TheHostsAlgorithmsAgreeAlsoInPlaceAndOutOfLine) {
     cw::symmetric_buffer<T> heap(w, 2 * room);
     cw::buffer<T> own(w.options().device, 2 * room);
     for (const auto how : {coll_algorithm::automatic, coll_algorithm::push, coll_algorithm::pull,
-                           coll_algorithm::two_shot}) {
+                           coll_algorithm::two_shot, coll_algorithm::ring}) {
       cw::coll all(w, {.algorithm = how});
       for (const std::size_t count : {std::size_t{5}, std::size_t{1000}, room - 3}) {
         const auto in = values<T>(w.rank(), count, 3);
@@ -326,8 +327,8 @@ TEST(AllReduceAgainAndAgain, TheInputMayBeOverwrittenAtOnce) {
     cw::symmetric_buffer<std::int32_t> in(w, count);
     cw::buffer<std::int32_t> out(w.options().device, count);
     for (const caller who : {caller::thread, caller::warp, caller::block}) {
-      for (const auto how :
-           {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot}) {
+      for (const auto how : {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot,
+                             coll_algorithm::ring}) {
         EXPECT_EQ(t.call<overwrite_at_once>(who, in.data(), out.data(), count, 20, how,
                                             dev::symmetric<std::int32_t>()),
                   status::ok)
@@ -348,8 +349,8 @@ TEST(AllReduceAgainAndAgain, NumbersOfStepsWrapAround) {
       cw::buffer<std::int32_t> in(w.options().device, 60);
       cw::buffer<std::int32_t> out(w.options().device, 60);
       for (int round = 0; round < 3; ++round) {
-        for (const auto how :
-             {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot}) {
+        for (const auto how : {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot,
+                               coll_algorithm::ring}) {
           EXPECT_EQ(t.call<overwrite_at_once>(caller::block, in.data(), out.data(), std::size_t{60},
                                               2, how, dev::symmetric<std::int32_t>()),
                     status::ok)
@@ -774,12 +775,14 @@ TEST(Choice, IsExplained) {
     const cw::coll all(w);
     cw::symmetric_buffer<float> heap(w, 400000);
     cw::buffer<float> own(w.options().device, 400000);
-    EXPECT_EQ(all.explain(own.data(), own.data(), 8).algorithm, coll_algorithm::push);
+    const bool mapped = w.is_mapped(0) && w.is_mapped(w.size() - 1);
+    EXPECT_EQ(all.explain(own.data(), own.data(), 8).algorithm,
+              mapped ? coll_algorithm::push : coll_algorithm::pull);
     const auto staged = all.explain(own.data(), own.data(), 1600000);
     const auto direct = all.explain(heap.data(), heap.data(), 1600000);
-    EXPECT_EQ(staged.algorithm, coll_algorithm::two_shot);
+    EXPECT_EQ(staged.algorithm, mapped ? coll_algorithm::two_shot : coll_algorithm::ring);
     EXPECT_FALSE(staged.direct);
-    EXPECT_TRUE(direct.direct);
+    EXPECT_EQ(direct.direct, mapped);
     EXPECT_FALSE(staged.why.empty() || direct.why.empty());
     w.barrier();
   });

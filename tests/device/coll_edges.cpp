@@ -74,6 +74,7 @@ TEST(ARankThatDoesNotCome, IsNamedWhenTheDeadlineHasPassed) {
   if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
   wait_for_nobody(coll_algorithm::push);
   wait_for_nobody(coll_algorithm::two_shot);
+  wait_for_nobody(coll_algorithm::ring);
   wait_for_nobody(coll_algorithm::automatic);
 }
 
@@ -91,7 +92,8 @@ struct by_blocks {
 };
 
 TEST(AnotherNumberOfBlocks, IsAnErrorInAllBlocksOfAllRanks) {
-  for (const auto how : {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot}) {
+  for (const auto how : {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot,
+                         coll_algorithm::ring}) {
     with_ranks(3, [how](cw::world& w) {
       if (w.size() == 1) return;
       const int blocks = w.rank() == 1 ? 3 : 5;

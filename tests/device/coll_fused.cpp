@@ -283,7 +283,8 @@ TYPED_TEST(Fused, ARowHasTheSameBitsAloneAndInEveryBatch) {
       expect_same("row by row");
       for (const std::size_t each : {1U, 3U, 4U}) {
         for (const int threads : {1, 31, 70, on_gpu ? 512 : 33}) {
-          for (const auto how : {coll_algorithm::pull, coll_algorithm::two_shot}) {
+          for (const auto how :
+               {coll_algorithm::pull, coll_algorithm::two_shot, coll_algorithm::ring}) {
             t.clear();
             t.by(caller::block, threads, each, how);
             expect_same(std::to_string(each) + " by a block of " + std::to_string(threads));

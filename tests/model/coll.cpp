@@ -89,6 +89,7 @@ class CollModel : public testing::Test {
 constexpr auto push = coll_algorithm::push;
 constexpr auto pull = coll_algorithm::pull;
 constexpr auto two_shot = coll_algorithm::two_shot;
+constexpr auto ring = coll_algorithm::ring;
 constexpr auto symmetric = coll_algorithm::automatic;
 
 TEST_F(CollModel, EachAlgorithmByTwoRanks) {
@@ -96,18 +97,20 @@ TEST_F(CollModel, EachAlgorithmByTwoRanks) {
   explore(few(), 2, 1, {pull, pull, pull});
   explore(few(), 2, 1, {two_shot, two_shot});
   explore(few(), 2, 1, {symmetric, symmetric});
+  explore(few(), 2, 1, {ring, ring});
 }
 
 TEST_F(CollModel, AlgorithmsInTurnByTwoRanks) {
   explore(few(), 2, 1, {pull, push, pull, push});
   explore(few(), 2, 1, {two_shot, push, push, pull});
   explore(few(), 2, 1, {symmetric, pull, symmetric});
+  explore(few(), 2, 1, {pull, ring, pull});
 }
 
 TEST_F(CollModel, ThreeRanks) {
   explore(few(), 3, 1, {push, push});
   explore(few(), 3, 1, {pull, push, pull});
-  explore(walks(), 3, 2, {push, pull, two_shot, push, symmetric, pull, push, push});
+  explore(walks(), 3, 2, {push, pull, two_shot, push, ring, symmetric, pull, push, ring});
 }
 
 TEST_F(CollModel, WhereOldPacketsAreClearedAway) {

@@ -50,10 +50,11 @@ enum class coll_algorithm : std::uint8_t {
   push,      ///< everybody writes packets to everybody: no barrier; for the smallest
   pull,      ///< everybody reads everybody's: one meeting
   two_shot,  ///< each reduces its part, and all get all parts: least traffic, two meetings
+  ring,      ///< sums go from machine to machine, in pieces: for long ones, of several machines
 };
 
 [[nodiscard]] constexpr const char* to_string(coll_algorithm a) noexcept {
-  constexpr const char* names[] = {"automatic", "push", "pull", "two_shot"};
+  constexpr const char* names[] = {"automatic", "push", "pull", "two_shot", "ring"};
   return names[static_cast<int>(a)];
 }
 
@@ -184,11 +185,17 @@ class coll {
     std::uint64_t whole = 0;
     wait_limits limits;
     symmetric<std::byte> work;      ///< of all channels, one after the other
+    std::size_t image_bytes = 0;    ///< of one rank's in `work`; 0: all are mapped, no images
+    device::proxy proxy;            ///< the way to images
     std::size_t channel_bytes = 0;  ///< of each of them, as bytes_of_channel() says
     std::size_t shelf_bytes = 0;    ///< of each of a channel's two shelves
     std::size_t packets = 0;        ///< room for each sender in each of a channel's two inboxes
     std::size_t push_bytes = 0;     ///< up to here calls push, as far as there is room
     std::size_t pull_bytes = 0;     ///< up to here they pull, then they take two shots
+    std::size_t two_shot_bytes = ~std::size_t{0};  ///< up to here, then it is a ring
+    const int* runs = nullptr;  ///< each run's first rank, and behind them the number of ranks
+    int run_count = 1;          ///< ranks that follow each other and are mapped to each other
+    int run = 0;                ///< this rank's
   };
   /// Bytes that each rank provides for one channel.
   [[nodiscard]] CW_FN static std::size_t bytes_of_channel(int ranks, std::size_t shelf_bytes,

@@ -34,10 +34,11 @@ namespace crosswarp::device::impl {
 /// What is asked for, or the best by size, as far as there is room for it.
 CW_FN inline coll_algorithm choose(const coll::parts& p, std::size_t bytes,
                                    coll_algorithm asked) noexcept {
-  const bool fits = bytes <= p.packets * 8;
+  const bool fits = p.packets != 0 && bytes <= p.packets * 8;
   if (asked == coll_algorithm::automatic) {
     if (bytes <= p.push_bytes && fits) return coll_algorithm::push;
-    return bytes <= p.pull_bytes ? coll_algorithm::pull : coll_algorithm::two_shot;
+    if (bytes <= p.pull_bytes) return coll_algorithm::pull;
+    return bytes <= p.two_shot_bytes ? coll_algorithm::two_shot : coll_algorithm::ring;
   }
   return asked == coll_algorithm::push && !fits ? coll_algorithm::pull : asked;
 }
@@ -362,18 +363,24 @@ CW_FN inline void push(coll_call<G>& call, T* out, const T* in, std::size_t coun
 
 // ---- pull and two shots, by the shelves
 
+/// Elements of T from the shelf's element `first` on.
+template <class T>
+CW_FN inline on_shelf elements(std::size_t first, std::size_t count) noexcept {
+  return {first * sizeof(T), count * sizeof(T)};
+}
+
 /// A call in pieces of `room` elements: `show(at, n)` puts this rank's n on its shelf, all meet,
-/// and `take(at, n)` reads the others'. At least one piece, so that ranks with nothing to say are
-/// heard.
-template <group G, class Show, class Take>
+/// and `take(at, n)` reads the others'. `shown(at, n, pe)`: what rank pe will read. At least one
+/// piece, so that ranks with nothing to say are heard.
+template <group G, class Show, class Shown, class Take>
 CW_FN inline void exchange(coll_call<G>& call, std::size_t count, std::size_t room,
-                           const Show& show, const Take& take) noexcept {
+                           const Show& show, const Shown& shown, const Take& take) noexcept {
   std::size_t at = 0;
   do {
     const std::size_t n = count - at < room ? count - at : room;
     if (!call.step()) return;
     show(at, n);
-    if (call.meet() != status::ok) return;
+    if (call.meet([&](int pe) { return shown(at, n, pe); }) != status::ok) return;
     take(at, n);
     at += n;
   } while (at < count);
@@ -387,6 +394,7 @@ CW_FN inline void pull(coll_call<G>& call, T* out, const T* in, std::size_t coun
   exchange(
       call, count, p.shelf_bytes / sizeof(T),
       [&](std::size_t at, std::size_t n) { put_on_shelf(g, call.shelf(p.rank), in + at, n); },
+      [](std::size_t /*at*/, std::size_t n, int /*pe*/) { return elements<T>(0, n); },
       [&](std::size_t at, std::size_t n) {
         fold_shelves<T>(
             g, p.size, n, op, [&](int pe) { return reinterpret_cast<const T*>(call.shelf(pe)); },
@@ -402,6 +410,10 @@ CW_FN inline void two_shot(coll_call<G>& call, T* out, const T* in, std::size_t 
   exchange(
       call, count, p.shelf_bytes / sizeof(T),
       [&](std::size_t at, std::size_t n) { put_on_shelf(g, call.shelf(p.rank), in + at, n); },
+      [&](std::size_t /*at*/, std::size_t n, int pe) {
+        const sharing<T> shared(n, p.size);
+        return elements<T>(shared.begin(pe), shared.size(pe));
+      },
       [&](std::size_t at, std::size_t n) {
         if (!call.step()) return;
         const sharing<T> shared(n, p.size);
@@ -410,7 +422,8 @@ CW_FN inline void two_shot(coll_call<G>& call, T* out, const T* in, std::size_t 
             g, p.size, shared.size(p.rank), op,
             [&](int pe) { return reinterpret_cast<const T*>(call.last_shelf(pe)) + mine; },
             reinterpret_cast<T*>(call.shelf(p.rank)));
-        if (call.meet() != status::ok) return;
+        const auto mine_to_all = [&](int /*pe*/) { return elements<T>(0, shared.size(p.rank)); };
+        if (call.meet(mine_to_all) != status::ok) return;
         for (int pe = 0; pe < p.size; ++pe) {
           copy(g, out + at + shared.begin(pe), call.shelf(pe), shared.size(pe) * sizeof(T));
         }
@@ -425,6 +438,13 @@ CW_FN inline void two_shot(coll_call<G>& call, const symmetric<T>& out, const sy
                            std::size_t count, const Op& op, const share& mine) noexcept {
   const coll::parts& p = call.parts_of();
   const G& g = call.caller();
+  if (p.image_bytes != 0) {
+    // What is not mapped is not written in place.
+    const sharing<T> shared(count, mine.of);
+    const std::size_t begin = shared.begin(mine.which);
+    two_shot(call, out.local() + begin, in.local() + begin, shared.size(mine.which), op);
+    return;
+  }
   if (!call.step() || call.meet() != status::ok || !call.step()) return;
   const auto everywhere = [&](std::size_t at, const T* values, int n) {
     for (int pe = 0; pe < p.size; ++pe) {

@@ -9,6 +9,9 @@
 // it orders nothing, since packets need no order. They go into the inboxes of the step's parity:
 // whoever has heard of everybody's step e knows that they have got all packets of step e - 1, and
 // with them of step e - 2, whose place those of step e take.
+//
+// A rank that is not mapped has an image of its memory here, where it puts what it shows; whoever
+// reads it does not notice. There are no packets then.
 #pragma once
 
 #include "crosswarp/device/coll.hpp"
@@ -20,11 +23,12 @@ struct coll::state {
   std::uint32_t epoch;   ///< steps so far; written by its owner's group alone, as is the next
   std::uint32_t turn;    ///< meetings so far
   std::uint32_t failed;  ///< a status; from then on all calls return it
+  std::uint64_t pieces;  ///< of rings so far
 };
 
 struct coll::layout {
   // Two lines for each rank, by parity, written by that rank; one with the state; then packets, by
-  // parity and sender; then the shelves.
+  // parity and sender; then the shelves. A line has a hello and, behind it, a ring's words.
   CW_FN static std::size_t hello(int ranks, int parity, int sender) noexcept {
     return (static_cast<std::size_t>(parity) * static_cast<std::size_t>(ranks) +
             static_cast<std::size_t>(sender)) *
@@ -73,6 +77,12 @@ class coll_digest {
 
 }  // namespace impl
 
+/// Some bytes of a shelf.
+struct on_shelf {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+
 template <group G>
 class coll_call {
  public:
@@ -109,19 +119,27 @@ class coll_call {
     }
     return true;
   }
-  /// All ranks are here.
-  /// Visibility: what any thread of any rank's group wrote before is visible after it.
-  CW_FN status meet() noexcept {
+  /// All ranks are here. `shown(pe)`: what of this rank's shelf is for rank pe.
+  /// Visibility: what any thread of any rank's group wrote before is visible after it: on its shelf
+  ///             as far as it was shown, elsewhere for those who have it mapped.
+  template <class Shown>
+  CW_FN status meet(const Shown& shown) noexcept {
     g_.sync();
     const std::uint64_t word = hello();
     CW_IN_TURN
     for (int pe = g_.rank(); pe < p_.size; pe += g_.size()) {
-      if (pe == p_.rank) continue;
+      if (pe == p_.rank || is_image(pe)) continue;
       // pairs with hear(), at rank pe
       within(p_.work.reach(), line(pe, p_.rank), [&](auto w) { w.store(word, order::release); });
     }
-    deadline by(p_.limits);
     status s = mine_;
+    if (p_.image_bytes != 0) {
+      for (int k = 1; k < p_.size && s == status::ok; ++k) {
+        const int pe = p_.rank + k < p_.size ? p_.rank + k : p_.rank + k - p_.size;
+        if (is_image(pe)) s = put_in_image(pe, shown(pe), word);
+      }
+    }
+    deadline by(p_.limits);
     CW_IN_TURN
     for (int pe = g_.rank(); pe < p_.size && s == status::ok; pe += g_.size()) {
       if (pe == p_.rank) continue;
@@ -133,6 +151,10 @@ class coll_call {
       });
     }
     return settle(s);
+  }
+  /// With nothing on the shelf.
+  CW_FN status meet() noexcept {
+    return meet([](int /*pe*/) { return on_shelf{}; });
   }
 
   /// True when the next step may be of packets; the same on all ranks.
@@ -217,6 +239,56 @@ class coll_call {
     return why != 0 ? static_cast<status>(why) : s;
   }
 
+  // ---- for rings: both shelves together, and words that tell of slots in them
+
+  /// Pieces that are under way at a time, at most.
+  static constexpr std::size_t slots = 8;
+  /// A word for each slot, as what is sent afar may arrive in another order; inputs, which are not,
+  /// have one.
+  enum class words : std::uint8_t { sums, inputs, results };
+
+  [[nodiscard]] CW_FN std::uint64_t pieces() const noexcept { return own_->pieces; }
+  CW_FN void add_pieces(std::size_t count) const noexcept {
+    if (g_.rank() == 0) own_->pieces += count;
+  }
+  /// Rank pe's shelves, or their image; `here`: the rank, mapped, that has the image.
+  [[nodiscard]] CW_FN std::byte* shelves(int pe) const noexcept { return shelf_of(pe, 0); }
+  [[nodiscard]] CW_FN std::byte* shelves(int pe, int here) const noexcept {
+    if (!is_image(pe)) return shelf_of(pe, 0);
+    return shelf_of(here, 0) + static_cast<std::ptrdiff_t>(p_.image_bytes) * (pe - here);
+  }
+  /// Tells rank pe, which is mapped.
+  CW_FN void tell(int pe, words which, std::size_t slot, std::uint64_t value) const noexcept {
+    // pairs with await(), at rank pe
+    within(p_.work.reach(), *reinterpret_cast<std::uint64_t*>(at(pe) + word(which, slot, p_.rank)),
+           [&](auto w) { w.store(value, order::release); });
+  }
+  /// Sends what all threads have put on the shelves to rank pe, unless that has them mapped, and
+  /// tells it. The source stays as it is until it is known to have arrived.
+  CW_FN status send(int pe, on_shelf what, words which, std::size_t slot,
+                    std::uint64_t value) const noexcept {
+    if (!is_image(pe)) {
+      if (g_.rank() == 0) tell(pe, which, slot, value);
+      return status::ok;
+    }
+    const std::size_t from =
+        coll::layout::shelf(p_.size, p_.packets, p_.shelf_bytes, 0) + what.offset;
+    return put_afar(p_.proxy, p_.channel, g_, pe, place_at(p_.rank, from), at(p_.rank) + from,
+                    what.bytes, place_at(pe, word(which, slot, p_.rank)), value);
+  }
+  /// Waits until rank `from` has told rank `at_rank`, which is mapped. One thread.
+  CW_FN status await(int at_rank, int from, words which, std::size_t slot, std::uint64_t value,
+                     deadline& by) noexcept {
+    by.blame(from);
+    auto& w = *reinterpret_cast<std::uint64_t*>(at(at_rank) + word(which, slot, from));
+    return wait(
+        [&] {
+          // pairs with tell() and send(), at rank `from`
+          return reached(system_atomic<std::uint64_t>(w).load(order::acquire), value);
+        },
+        by);
+  }
+
   [[nodiscard]] CW_FN const parts& parts_of() const noexcept { return p_; }
   [[nodiscard]] CW_FN const G& caller() const noexcept { return g_; }
 
@@ -236,12 +308,20 @@ class coll_call {
   }
 
   [[nodiscard]] CW_FN std::byte* at(int pe) const noexcept { return p_.work.at(pe) + channel_; }
+  [[nodiscard]] CW_FN bool is_image(int pe) const noexcept {
+    return p_.image_bytes != 0 && p_.work.path_to(pe) == path::proxy;
+  }
   [[nodiscard]] CW_FN device_atomic<std::uint32_t> failed() const noexcept {
     return device_atomic<std::uint32_t>(own_->failed);
   }
   [[nodiscard]] CW_FN std::uint64_t& line(int pe, int sender) const noexcept {
     return *reinterpret_cast<std::uint64_t*>(at(pe) +
                                              coll::layout::hello(p_.size, parity(epoch_), sender));
+  }
+  [[nodiscard]] CW_FN std::size_t word(words which, std::size_t slot, int sender) const noexcept {
+    const std::size_t behind = which == words::inputs ? 1 + slots : 1 + slot;
+    return coll::layout::hello(p_.size, which == words::results ? 1 : 0, sender) +
+           behind * sizeof(std::uint64_t);
   }
   [[nodiscard]] CW_FN std::byte* shelf_of(int pe, std::uint32_t turn) const noexcept {
     return at(pe) + coll::layout::shelf(p_.size, p_.packets, p_.shelf_bytes, parity(turn));
@@ -278,7 +358,29 @@ class coll_call {
     return why;
   }
 
+  /// Each rank's memory is followed, or preceded, by its images of others, in the order of ranks.
+  [[nodiscard]] CW_FN remote_address place_at(int owner, std::size_t offset) const noexcept {
+    return p_.work.remote(static_cast<std::size_t>(owner) * p_.image_bytes + channel_ + offset);
+  }
+  /// The source is this rank's shelf, which stays as it is until pe has been heard once more.
+  CW_FN status put_in_image(int pe, on_shelf what, std::uint64_t word) const noexcept {
+    const std::size_t from =
+        coll::layout::shelf(p_.size, p_.packets, p_.shelf_bytes, parity(turn_)) + what.offset;
+    return put_afar(p_.proxy, p_.channel, g_, pe, place_at(p_.rank, from), at(p_.rank) + from,
+                    what.bytes, place_at(pe, coll::layout::hello(p_.size, parity(epoch_), p_.rank)),
+                    word);
+  }
+
   // What is rare is not in line, and gets no reference to anything: this object stays in registers.
+  CW_COLD CW_FN static status put_afar(proxy by, int queue, G g, int pe, remote_address to,
+                                       const std::byte* from, std::size_t bytes,
+                                       remote_address line, std::uint64_t word) noexcept {
+    auto q = by.queue(queue);
+    // pairs with hear(), at rank pe
+    if (bytes != 0) return q.put_signal_nbi(g, pe, to, from, bytes, line, word, signal_op::set);
+    if (const status s = q.fence(g); s != status::ok) return s;
+    return q.put_value(g, pe, line, word, sizeof(word));
+  }
   CW_COLD CW_FN static void mark_failed(std::byte* first, int channels, std::size_t distance,
                                         status why) noexcept {
     for (int c = 0; c < channels; ++c, first += distance) {

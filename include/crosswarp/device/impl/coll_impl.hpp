@@ -3,6 +3,7 @@
 
 #include "crosswarp/device/coll.hpp"
 #include "crosswarp/device/impl/coll_algorithms.hpp"
+#include "crosswarp/device/impl/coll_ring.hpp"
 
 namespace crosswarp::device {
 
@@ -44,6 +45,8 @@ CW_FN inline status coll::all_reduce(const G& g, T* out, const T* in, std::size_
     impl::push(call, out, in, count, op);
   } else if (how == coll_algorithm::two_shot) {
     impl::two_shot(call, out, in, count, op);
+  } else if (how == coll_algorithm::ring) {
+    impl::ring_call<G, T, Op>(call, op).run(out, in, count);
   } else {
     impl::pull(call, out, in, count, op);
   }
@@ -77,6 +80,9 @@ CW_FN inline status coll::reduce(const G& g, T* out, const T* in, std::size_t co
       [&](std::size_t at, std::size_t n) {
         impl::put_on_shelf(g, call.shelf(p_.rank), in + at, n);
       },
+      [&](std::size_t /*at*/, std::size_t n, int pe) {
+        return impl::elements<T>(0, pe == root ? n : 0);
+      },
       [&](std::size_t at, std::size_t n) {
         if (p_.rank != root) return;
         impl::fold_shelves<T>(
@@ -103,6 +109,9 @@ CW_FN inline status coll::reduce_scatter(const G& g, T* out, const T* in, std::s
           copy(g, shelf + pe * room, in + pe * stride + at, n * sizeof(T));
         }
       },
+      [&](std::size_t /*at*/, std::size_t n, int pe) {
+        return impl::elements<T>(static_cast<std::size_t>(pe) * room, n);
+      },
       [&](std::size_t at, std::size_t n) {
         impl::fold_shelves<T>(
             g, p_.size, n, op,
@@ -126,6 +135,7 @@ CW_FN inline status coll::all_gather(const G& g, T* out, const T* in, std::size_
   impl::exchange(
       call, count, p_.shelf_bytes / sizeof(T),
       [&](std::size_t at, std::size_t n) { copy(g, call.shelf(p_.rank), in + at, n * sizeof(T)); },
+      [](std::size_t /*at*/, std::size_t n, int /*pe*/) { return impl::elements<T>(0, n); },
       [&](std::size_t at, std::size_t n) {
         for (int pe = 0; pe < p_.size; ++pe) {
           copy(g, out + static_cast<std::size_t>(pe) * stride + at, call.shelf(pe), n * sizeof(T));
@@ -155,6 +165,9 @@ CW_FN inline status coll::all_gather_v(const G& g, T* out, const T* in, const st
       [&](std::size_t at, std::size_t /*n*/) {
         copy(g, call.shelf(p_.rank), in + at, left(p_.rank, at) * sizeof(T));
       },
+      [&](std::size_t at, std::size_t /*n*/, int /*pe*/) {
+        return impl::elements<T>(0, left(p_.rank, at));
+      },
       [&](std::size_t at, std::size_t /*n*/) {
         for (int pe = 0; pe < p_.size; ++pe) {
           copy(g, out + places[pe] + at, call.shelf(pe), left(pe, at) * sizeof(T));
@@ -179,6 +192,9 @@ CW_FN inline status coll::broadcast(const G& g, T* data, std::size_t count,
       [&](std::size_t at, std::size_t n) {
         if (p_.rank == root) copy(g, call.shelf(root), data + at, n * sizeof(T));
       },
+      [&](std::size_t /*at*/, std::size_t n, int /*pe*/) {
+        return impl::elements<T>(0, p_.rank == root ? n : 0);
+      },
       [&](std::size_t at, std::size_t n) {
         if (p_.rank != root) copy(g, data + at, call.shelf(root), n * sizeof(T));
       });
@@ -201,6 +217,9 @@ CW_FN inline status coll::gather(const G& g, T* out, const T* in, std::size_t co
   impl::exchange(
       call, count, p_.shelf_bytes / sizeof(T),
       [&](std::size_t at, std::size_t n) { copy(g, call.shelf(p_.rank), in + at, n * sizeof(T)); },
+      [&](std::size_t /*at*/, std::size_t n, int pe) {
+        return impl::elements<T>(0, pe == root ? n : 0);
+      },
       [&](std::size_t at, std::size_t n) {
         for (int pe = 0; pe < p_.size && p_.rank == root; ++pe) {
           copy(g, out + static_cast<std::size_t>(pe) * stride + at, call.shelf(pe), n * sizeof(T));
@@ -231,6 +250,9 @@ CW_FN inline status coll::scatter(const G& g, T* out, const T* in, std::size_t c
           copy(g, of_root() + pe * room, in + pe * stride + at, n * sizeof(T));
         }
       },
+      [&](std::size_t /*at*/, std::size_t n, int pe) {
+        return impl::elements<T>(static_cast<std::size_t>(pe) * room, p_.rank == root ? n : 0);
+      },
       [&](std::size_t at, std::size_t n) {
         copy(g, out + at, of_root() + static_cast<std::size_t>(p_.rank) * room, n * sizeof(T));
       });
@@ -257,6 +279,9 @@ CW_FN inline status coll::all_to_all(const G& g, T* out, const T* in, std::size_
           copy(g, shelf + pe * room, in + pe * stride + at, n * sizeof(T));
         }
       },
+      [&](std::size_t /*at*/, std::size_t n, int pe) {
+        return impl::elements<T>(static_cast<std::size_t>(pe) * room, n);
+      },
       [&](std::size_t at, std::size_t n) {
         for (std::size_t pe = 0; pe < ranks; ++pe) {
           const auto* const theirs = reinterpret_cast<const T*>(call.shelf(static_cast<int>(pe)));
@@ -282,7 +307,8 @@ CW_FN inline status coll::all_to_all_v(const G& g, T* out, const T* in,
   };
   copy(g, counts_of(mine), plan.send_counts, ranks * sizeof(std::size_t));
   copy(g, counts_of(mine) + ranks, plan.receive_counts, ranks * sizeof(std::size_t));
-  if (call.meet() != status::ok) return call.end();
+  const auto both_counts = [&](int /*pe*/) { return impl::elements<std::size_t>(0, 2 * ranks); };
+  if (call.meet(both_counts) != status::ok) return call.end();
   std::size_t longest = 0;
   bool fits = true;
   for (std::size_t from = 0; from < ranks; ++from) {
@@ -308,6 +334,10 @@ CW_FN inline status coll::all_to_all_v(const G& g, T* out, const T* in,
           copy(g, shelf + pe * room, in + plan.send_places[pe] + at,
                piece_of(plan.send_counts[pe], at) * sizeof(T));
         }
+      },
+      [&](std::size_t at, std::size_t /*n*/, int pe) {
+        return impl::elements<T>(static_cast<std::size_t>(pe) * room,
+                                 piece_of(plan.send_counts[pe], at));
       },
       [&](std::size_t at, std::size_t /*n*/) {
         for (std::size_t pe = 0; pe < ranks; ++pe) {
