@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "crosswarp/device/coll.hpp"
@@ -97,6 +98,21 @@ class coll {
   void scatter(void* out, const void* in, std::size_t bytes, int root, stream* on = nullptr);
   void all_to_all(void* out, const void* in, std::size_t bytes, stream* on = nullptr);
   void barrier(stream* on = nullptr);
+  /// From one rank to another; they match in the order in which each of the two queues them. Ranks
+  /// that send to each other, or in a circle, do it by exchange().
+  void send(const void* data, std::size_t bytes, int to, stream* on = nullptr);
+  void receive(void* data, std::size_t bytes, int from, stream* on = nullptr);
+  /// Messages that are under way at once, in any order of ranks; for each pair of them in the order
+  /// given. They match send() and receive() too.
+  /// Throws error(not_supported) when there are more than the device has room for at once.
+  struct message {
+    enum class direction : std::uint8_t { send, receive };
+    direction way;
+    void* data;
+    std::size_t bytes;
+    int with;
+  };
+  void exchange(std::span<const message> all, stream* on = nullptr);
 
   template <class T>
   void all_reduce(T* out, const T* in, std::size_t count, coll_op op = coll_op::sum,

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <span>
 
 #include "coll/kernels.hpp"
@@ -120,6 +122,14 @@ channel_sizes sizes_for(const world& w, channel_sizes wanted) {
   return {wanted.channels, std::min(wanted.shelf, std::max(room, least_shelf(w.size()))), 0};
 }
 
+/// Of one piece of a message; there are two for each rank in each channel.
+std::size_t mail_bytes_for(const world& w, int channels) {
+  const std::size_t most = w.options().device.kind() == device_kind::cpu ? 1U << 20U : 8U << 20U;
+  const std::size_t pieces = 2 * static_cast<std::size_t>(channels * w.size());
+  return std::clamp<std::size_t>(most / pieces / device::line_bytes * device::line_bytes, 1024,
+                                 64U << 10U);
+}
+
 /// Some channels of one kind, with their memory. Where ranks are not mapped, a rank's own memory is
 /// one of many pieces of equal size, and the others are its images of the other ranks'.
 struct channel_set {
@@ -129,6 +139,8 @@ struct channel_set {
         rank_bytes(static_cast<std::size_t>(sizes.channels) * channel_bytes),
         images(!all_are_mapped(w)),
         work(w, rank_bytes * (images ? static_cast<std::size_t>(w.size()) : 1)),
+        mail(w, static_cast<std::size_t>(sizes.channels) *
+                    device::coll::mail_of_channel(w.size(), mail_bytes_for(w, sizes.channels))),
         peers(w.options().device,
               std::span<const device::peer>(images ? peers_of(w) : std::vector<device::peer>(1))) {
     view.rank = w.rank();
@@ -139,6 +151,8 @@ struct channel_set {
     view.shelf_bytes = sizes.shelf;
     view.packets = sizes.packets;
     view.channel_bytes = channel_bytes;
+    view.mail = mail.device();
+    view.mail_bytes = mail_bytes_for(w, sizes.channels);
     const std::vector<int> firsts = runs.read();
     view.runs = runs.data();
     view.run_count = static_cast<int>(firsts.size()) - 1;
@@ -174,6 +188,7 @@ struct channel_set {
   std::size_t rank_bytes;  // of all channels
   bool images;
   symmetric_buffer<std::byte> work;
+  symmetric_buffer<std::byte> mail;
   buffer<device::peer> peers;
   device::coll::parts view;
 };
@@ -475,6 +490,59 @@ void coll::all_to_all(void* out, const void* in, std::size_t bytes, stream* on) 
 
 void coll::barrier(stream* on) {
   state_->move(move_kind::barrier, state_->make(nullptr, nullptr, 0), on);
+}
+
+void coll::send(const void* data, std::size_t bytes, int to, stream* on) {
+  const message one{message::direction::send, const_cast<void*>(data), bytes, to};
+  exchange({&one, 1}, on);
+}
+
+void coll::receive(void* data, std::size_t bytes, int from, stream* on) {
+  const message one{message::direction::receive, data, bytes, from};
+  exchange({&one, 1}, on);
+}
+
+void coll::exchange(std::span<const message> all, stream* on) {
+  constexpr const char* name = "exchange";
+  if (all.empty()) return;
+  coll_impl::messages m;
+  m.with = device::coll(state_->queued.view);
+  m.outcome = state_->outcome.data();
+  if (all.size() > m.most) {
+    throw error(errc::not_supported, name,
+                std::to_string(all.size()) + " messages at once; there is room for " +
+                    std::to_string(m.most));
+  }
+  // Both ends must come to the same number of blocks, so it depends on nothing but the bytes.
+  const int most_blocks = std::max(1, state_->rules.blocks / (2 * std::max(1, size() - 1)));
+  std::map<std::pair<bool, int>, int> lanes;
+  std::size_t longest = 0;
+  for (const message& one : all) {
+    if (one.with < 0 || one.with >= size() || one.with == rank()) {
+      throw error(
+          errc::invalid_argument, name,
+          "rank " + std::to_string(one.with) + " is no other among " + std::to_string(size()));
+    }
+    const bool is_sent = one.way == message::direction::send;
+    const auto [lane, is_new] = lanes.try_emplace({is_sent, one.with}, m.lanes);
+    if (is_new) m.lane_blocks[m.lanes++] = 0;
+    const int mine = std::min(state_->blocks_for(one.bytes), most_blocks);
+    int& of_lane = m.lane_blocks[lane->second];
+    of_lane = std::max(of_lane, mine);
+    m.all[m.count++] = {
+        static_cast<std::byte*>(one.data), one.bytes, one.with, is_sent, lane->second, mine};
+    longest = std::max(longest, one.bytes);
+  }
+  const int blocks = std::accumulate(m.lane_blocks, m.lane_blocks + m.lanes, 0);
+  // All of them wait for other ranks' blocks; threads of a CPU give way to each other.
+  if (state_->of->options().device.kind() != device_kind::cpu && blocks > state_->rules.blocks) {
+    throw error(errc::not_supported, name,
+                "messages to and from " + std::to_string(m.lanes) +
+                    " ranks at once; this device has room for " +
+                    std::to_string(state_->rules.blocks));
+  }
+  const launch_shape shape = state_->shape_for(longest, blocks, false);
+  coll_impl::queue_messages(state_->on(on), shape, m);
 }
 
 // ---- sums that go on

@@ -38,6 +38,27 @@ void queue_i64(stream& on, const launch_shape& shape, reduction_kind kind, const
 enum class move_kind { barrier, all_gather, broadcast, gather, scatter, all_to_all };
 void queue_move(stream& on, const launch_shape& shape, move_kind kind, const call& c);
 
+/// Messages of one launch. Those in one direction between the same two ranks are a lane: they go
+/// one after the other, by blocks of their own.
+struct messages {
+  static constexpr std::size_t most = 64;
+  struct one {
+    std::byte* data;
+    std::size_t bytes;
+    int with;
+    bool is_sent;
+    int lane;
+    int blocks;  ///< of the lane's; the others have no part in it
+  };
+  device::coll with;
+  status* outcome = nullptr;
+  one all[most];
+  int count = 0;
+  int lane_blocks[most];
+  int lanes = 0;
+};
+void queue_messages(stream& on, const launch_shape& shape, const messages& m);
+
 enum class fused_kind : std::uint8_t { rms_norm, e4m3, e5m2 };
 
 /// A queued sum of rows that goes on with it.

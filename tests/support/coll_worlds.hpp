@@ -6,7 +6,7 @@
 /// With room for the communicators' own memory.
 inline crosswarp::world_options roomy() {
   auto o = test_options();
-  o.heap_bytes = o.device.kind() == crosswarp::device_kind::cuda ? 128U << 20U : 8U << 20U;
+  o.heap_bytes = o.device.kind() == crosswarp::device_kind::cuda ? 128U << 20U : 16U << 20U;
   return o;
 }
 

@@ -156,6 +156,19 @@ class coll {
   [[nodiscard]] CW_FN status all_to_all(const G& g, T* out, const T* in, std::size_t count,
                                         std::size_t stride = 0) const noexcept;
 
+  // From one rank to another. Messages of a pair arrive in the order in which they were sent in a
+  // channel; others have nothing to do with them. Both wait for each other, so that ranks which
+  // send to each other at once do it in two channels, or by the host's exchange().
+
+  /// Returns when rank `to` has got it all.
+  /// Fails: invalid, on both, when `to` receives another number of elements or another type.
+  template <group G, class T>
+  [[nodiscard]] CW_FN status send(const G& g, const T* data, std::size_t count,
+                                  int to) const noexcept;
+  template <group G, class T>
+  [[nodiscard]] CW_FN status receive(const G& g, T* data, std::size_t count,
+                                     int from) const noexcept;
+
   /// Counts and places by rank, in elements: what goes there, and what comes from there.
   struct all_to_all_plan {
     const std::size_t* send_counts;
@@ -193,13 +206,18 @@ class coll {
     std::size_t push_bytes = 0;     ///< up to here calls push, as far as there is room
     std::size_t pull_bytes = 0;     ///< up to here they pull, then they take two shots
     std::size_t two_shot_bytes = ~std::size_t{0};  ///< up to here, then it is a ring
-    const int* runs = nullptr;  ///< each run's first rank, and behind them the number of ranks
-    int run_count = 1;          ///< ranks that follow each other and are mapped to each other
-    int run = 0;                ///< this rank's
+    const int* runs = nullptr;   ///< each run's first rank, and behind them the number of ranks
+    int run_count = 1;           ///< ranks that follow each other and are mapped to each other
+    int run = 0;                 ///< this rank's
+    symmetric<std::byte> mail;   ///< of all channels: a box for each sender, see coll_pairs.hpp
+    std::size_t mail_bytes = 0;  ///< of one piece of a message
   };
   /// Bytes that each rank provides for one channel.
   [[nodiscard]] CW_FN static std::size_t bytes_of_channel(int ranks, std::size_t shelf_bytes,
                                                           std::size_t packets) noexcept;
+  /// The same, in parts::mail.
+  [[nodiscard]] CW_FN static std::size_t mail_of_channel(int ranks,
+                                                         std::size_t piece_bytes) noexcept;
   /// The epoch that a channel begins with, for the host to write there; see state.
   [[nodiscard]] CW_FN static std::size_t epoch_offset(int ranks) noexcept;
 

@@ -55,6 +55,7 @@ enum class coll_kind : std::uint8_t {
   scatter,
   all_to_all,
   all_to_all_v,
+  message,
 };
 
 template <class T>

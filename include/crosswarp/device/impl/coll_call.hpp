@@ -209,6 +209,10 @@ class coll_call {
     return outcome_;
   }
 
+  [[nodiscard]] CW_FN status outcome() const noexcept { return outcome_; }
+  /// The digest of the call.
+  [[nodiscard]] CW_FN std::uint32_t what() const noexcept { return what_; }
+
   /// What a rank shows in this meeting, and what it showed in the one before.
   [[nodiscard]] CW_FN std::byte* shelf(int pe) const noexcept { return shelf_of(pe, turn_); }
   [[nodiscard]] CW_FN std::byte* last_shelf(int pe) const noexcept {
@@ -237,6 +241,13 @@ class coll_call {
         },
         by);
     return why != 0 ? static_cast<status>(why) : s;
+  }
+
+  /// Puts at rank pe, and then `value` into a word there. The source stays as it is until pe is
+  /// known to have it.
+  CW_FN status put_afar(int pe, remote_address to, const std::byte* from, std::size_t bytes,
+                        remote_address word, std::uint64_t value) const noexcept {
+    return put_afar(p_.proxy, p_.channel, g_, pe, to, from, bytes, word, value);
   }
 
   // ---- for rings: both shelves together, and words that tell of slots in them
@@ -273,8 +284,8 @@ class coll_call {
     }
     const std::size_t from =
         coll::layout::shelf(p_.size, p_.packets, p_.shelf_bytes, 0) + what.offset;
-    return put_afar(p_.proxy, p_.channel, g_, pe, place_at(p_.rank, from), at(p_.rank) + from,
-                    what.bytes, place_at(pe, word(which, slot, p_.rank)), value);
+    return put_afar(pe, place_at(p_.rank, from), at(p_.rank) + from, what.bytes,
+                    place_at(pe, word(which, slot, p_.rank)), value);
   }
   /// Waits until rank `from` has told rank `at_rank`, which is mapped. One thread.
   CW_FN status await(int at_rank, int from, words which, std::size_t slot, std::uint64_t value,
@@ -366,9 +377,8 @@ class coll_call {
   CW_FN status put_in_image(int pe, on_shelf what, std::uint64_t word) const noexcept {
     const std::size_t from =
         coll::layout::shelf(p_.size, p_.packets, p_.shelf_bytes, parity(turn_)) + what.offset;
-    return put_afar(p_.proxy, p_.channel, g_, pe, place_at(p_.rank, from), at(p_.rank) + from,
-                    what.bytes, place_at(pe, coll::layout::hello(p_.size, parity(epoch_), p_.rank)),
-                    word);
+    return put_afar(pe, place_at(p_.rank, from), at(p_.rank) + from, what.bytes,
+                    place_at(pe, coll::layout::hello(p_.size, parity(epoch_), p_.rank)), word);
   }
 
   // What is rare is not in line, and gets no reference to anything: this object stays in registers.

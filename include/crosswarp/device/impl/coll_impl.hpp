@@ -3,6 +3,7 @@
 
 #include "crosswarp/device/coll.hpp"
 #include "crosswarp/device/impl/coll_algorithms.hpp"
+#include "crosswarp/device/impl/coll_pairs.hpp"
 #include "crosswarp/device/impl/coll_ring.hpp"
 
 namespace crosswarp::device {
