@@ -459,20 +459,24 @@ TEST(ARecordedCall, OnPagesThatAreSharedAlreadyStaysAsItWas) {
     } else {
       EXPECT_EQ(t.all.register_recorded(), 2U);
     }
-    t.write(b.data(), std::vector<std::int32_t>(count, 1));
-    const auto mine = values(w.rank(), 1);
-    t.write(a.data(), mine);
+    t.write(a.data(), values(w.rank(), 1));
+    t.write(b.data(), values(w.rank(), 2));
     w.barrier();
     kept.kept.replay(w.stream());
     t.all.check();
     w.barrier();
-    auto want = sum_of(w.size(), 1);
+    // What the second call added up: rank 0's sum, and others' own.
+    const auto first = sum_of(w.size(), 1);
     if (w.rank() != 0) {
-      EXPECT_EQ(t.read(a.data()), want);
+      EXPECT_EQ(t.read(a.data()), first);
     }
-    for (auto& x : want) x += w.size() - 1;  // rank 0's sum, and ones of the others
+    auto want = first;
+    for (int r = 1; r < w.size(); ++r) {
+      const auto theirs = values(r, 2);
+      for (std::size_t i = 0; i < count; ++i) want[i] += theirs[i];
+    }
     EXPECT_EQ(t.read(other), want);
-    EXPECT_EQ(t.in_heap(mine), once);
+    EXPECT_EQ(t.in_heap(w.rank() == 0 ? first : values(w.rank(), 2)), once);
   });
 }
 
