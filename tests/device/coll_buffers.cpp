@@ -14,7 +14,6 @@
 
 namespace cw = crosswarp;
 namespace dev = crosswarp::device;
-using cw::coll_algorithm;
 using cw::coll_op;
 
 namespace {

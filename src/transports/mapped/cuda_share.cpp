@@ -146,12 +146,12 @@ class vmm_mapping final : public mapping {
 
 // ---- CUDA IPC handles
 
+/// 0 when the driver does not know.
 CUdeviceptr start_of_allocation(const void* p) {
   CUdeviceptr start = 0;
-  check_driver(cu().pointer_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                      reinterpret_cast<CUdeviceptr>(p)),
-               "cuPointerGetAttribute");
-  return start;
+  const CUresult found = cu().pointer_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                                reinterpret_cast<CUdeviceptr>(p));
+  return found == CUDA_SUCCESS ? start : 0;
 }
 
 /// What a rank tells the others about memory from cudaMalloc.
