@@ -59,15 +59,17 @@ struct coll_options {
   std::size_t shelf_bytes = 64U << 10U;
   /// The algorithm of all_reduce; automatic: by size, see explain().
   coll_algorithm algorithm = coll_algorithm::automatic;
+  /// Room for so many recorded calls, see register_recorded(); each takes 128 bytes of the device.
+  std::size_t recorded_calls = 4096;
   /// The number of the first step; for tests of what happens when numbers wrap around.
   std::uint32_t first_epoch = 0;
 };
 
 /// Collectives of a world's ranks. Making one is collective; it takes memory of the symmetric heap,
 /// on a GPU 6 to 12 MiB. To be destroyed by all ranks, after check() on streams that are not the
-/// world's. Calls return when they are queued; all ranks queue the same ones in the same order, on
-/// one stream, or on several that wait for each other.
-/// Throws error; what goes wrong later, check() tells.
+/// world's; that is collective while memory is registered. Calls return when they are queued; all
+/// ranks queue the same ones in the same order, on one stream, or on several that wait for each
+/// other. Throws error; what goes wrong later, check() tells.
 class coll {
  public:
   /// Throws error(not_supported) when a rank's memory is not mapped here.
@@ -83,8 +85,8 @@ class coll {
   [[nodiscard]] device::coll device() const noexcept;
 
   // ---- on a stream; the world's unless another is named. What they mean is said in
-  //      device/coll.hpp. What lies in the symmetric heap lies at the same place there on all
-  //      ranks.
+  //      device/coll.hpp. What lies in the symmetric heap, or in a registered buffer, lies at the
+  //      same place there on all ranks.
 
   void all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                   stream* on = nullptr);
@@ -133,10 +135,34 @@ class coll {
   struct choice {
     coll_algorithm algorithm;
     int blocks;
-    bool direct;  ///< on symmetric memory, without a copy
+    bool direct;  ///< on symmetric or registered memory, without a copy
     std::string why;
   };
   [[nodiscard]] choice explain(const void* out, const void* in, std::size_t bytes) const;
+
+  // ---- memory of the caller that is to be used in place, as symmetric memory is. All of these are
+  //      collective and wait for the world's stream; work on other streams is to be done. When they
+  //      throw, they do on all ranks, and nothing has changed.
+
+  /// Each rank's own memory, `bytes` on each, for calls on any part of it. What lies in the
+  /// symmetric heap needs no registering. Nobody writes it meanwhile, and it has to live until it
+  /// is unregistered. Throws error(invalid_argument) for null, no bytes, and memory that is
+  /// registered already; error(asymmetric) when ranks' lengths differ, or their addresses modulo
+  /// 16; error(not_supported) for what the other ranks cannot be given: memory of another device,
+  /// and between processes all but cudaMalloc's and whole pages of a CPU, see registration.
+  void register_buffer(void* data, std::size_t bytes);
+  /// `data`: its first byte. What was recorded with it is not to be replayed any more.
+  void unregister_buffer(void* data);
+
+  /// While a stream is recorded nothing can be registered. So all_reduce leaves a place for other
+  /// ranks' addresses where it would be direct if its memory were registered. This fills in all
+  /// those since the last time: what was recorded goes through the communicator's memory before,
+  /// and directly after. Returns how many calls. Their memory has to live until forget_recorded(),
+  /// or as long as this object.
+  /// Throws as register_buffer(); what was recorded goes on through the communicator's memory.
+  std::size_t register_recorded();
+  /// Nothing that was recorded with such calls is to be replayed any more.
+  void forget_recorded();
 
   /// Waits for the stream. Throws what has gone wrong: error(asymmetric) when ranks called
   /// different things, error(timeout, peer_lost, aborted). Then this object is of no more use.

@@ -63,6 +63,9 @@ class stream {
   /// Copies between any memory this device can reach, in order with the stream.
   void copy(void* dst, const void* src, std::size_t bytes);
 
+  /// What is queued now is kept and does not run: by a recording, or by somebody's capture.
+  [[nodiscard]] bool is_recording() const;
+
   /// The cudaStream_t, or null on a CPU.
   [[nodiscard]] void* native() const noexcept;
   [[nodiscard]] exec::stream_backend& backend() const noexcept { return *backend_; }

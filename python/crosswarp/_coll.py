@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 from . import _arrays, _crosswarp, _dtypes, _streams
 from ._arrays import Array
+from ._crosswarp import Error
 from ._world import World
 
 
@@ -14,7 +16,7 @@ class Choice(NamedTuple):
 
     algorithm: str
     blocks: int
-    direct: bool  # on symmetric memory, without a copy
+    direct: bool  # on symmetric or registered memory, without a copy
     why: str
 
 
@@ -48,6 +50,8 @@ class Coll:
         self._world = world
         self._native = _crosswarp.Coll(world._alive("Coll"), algorithm)
         self._last = _Place()  # of the last call
+        self._registered: dict[int, Any] = {}  # arrays by address: they live until unregistered
+        self._recorded = False  # there is something to forget
 
     @property
     def world(self) -> World:
@@ -170,6 +174,46 @@ class Coll:
         is named."""
         self._native.barrier(self._place("barrier", stream).stream)
 
+    # ---- memory that all_reduce is to use in place, as it does a World.empty. All of these are
+    #      collective, and raise on all ranks or on none.
+
+    def register_buffer(self, x: Any) -> None:
+        """From now on, any part of this array's memory is used in place. Each rank passes an array
+        of its own, of equal length; it is kept until it is unregistered. A ``World.empty`` needs no
+        registering.
+
+        Raises Error, with code "not_supported" and what to do, for memory that other ranks cannot be
+        given: between processes that is all but memory of ``cudaMalloc`` (PyTorch's, unless its
+        segments are expandable) and whole pages of a CPU.
+        """
+        a = self._input("register_buffer", x, _Place(), "x")
+        if not a.writable:
+            raise ValueError("register_buffer: the array cannot be written")
+        _arrays.synchronize(self._world.device)
+        self._native.register_buffer(a.address, a.nbytes)
+        self._registered[a.address] = x
+
+    def unregister_buffer(self, x: Any) -> None:
+        """``x``: what was registered. What was captured with it may not be replayed any more."""
+        a = self._input("unregister_buffer", x, _Place(), "x")
+        _arrays.synchronize(self._world.device)
+        self._native.unregister_buffer(a.address)
+        self._registered.pop(a.address, None)
+
+    def register_recorded(self) -> int:
+        """After the capture of CUDA graphs and before the next replay of any: registers the memory of
+        captured calls to all_reduce that were not made in place, so that replays are. Returns how
+        many. That memory, which graphs keep, has to live until ``forget_recorded`` or ``close``."""
+        calls = self._native.register_recorded()
+        self._recorded = self._recorded or calls > 0
+        return calls
+
+    def forget_recorded(self) -> None:
+        """Graphs with such calls may not be replayed any more."""
+        _arrays.synchronize(self._world.device)
+        self._native.forget_recorded()
+        self._recorded = False
+
     # ---- what became of it
 
     def check(self, *, stream: Any = None) -> None:
@@ -186,9 +230,17 @@ class Coll:
     def close(self) -> None:
         """Collective, and when nothing of it is queued any more. Its memory is given back at a later
         ``World.empty`` or ``Coll``."""
-        if not self._native.closed:
-            _arrays.synchronize(self._world.device)
-            self._native.close()
+        if self._native.closed:
+            return
+        _arrays.synchronize(self._world.device)
+        # Where ranks do not meet any more, nobody uses this memory either.
+        with contextlib.suppress(Error):
+            if self._recorded:
+                self._native.forget_recorded()
+            for address in self._registered:
+                self._native.unregister_buffer(address)
+        self._registered.clear()
+        self._native.close()
 
     # ---- arguments
 

@@ -98,14 +98,9 @@ class FastAllreduce:
         """Symmetric memory, which all_reduce uses in place. Collective."""
         return self._world.empty(shape, dtype)
 
-    def register_buffer(self, inp: Any) -> bool:
-        """Says whether all_reduce of this memory is made in place: True for what lies in the
-        symmetric heap (``empty``, ``World.empty``).
-
-        Other memory is not mapped for the other ranks: its reductions go through the library's own
-        symmetric memory, which costs a copy and needs no registration. So this keeps nothing; it
-        only refuses what all_reduce would refuse.
-        """
+    def register_buffer(self, inp: Any) -> None:
+        """From now on all_reduce uses this memory in place, on all ranks; see Coll.register_buffer.
+        Collective. Memory of ``empty`` needs no registering."""
         a = _arrays.describe(inp, "register_buffer")
         if not self.should_use(inp):
             raise ValueError(
@@ -113,7 +108,11 @@ class FastAllreduce:
                 f"{'' if a.contiguous else 'not '}contiguous, cannot be reduced here; "
                 f"the world is on {self._world.device}, max_size is {self.max_size}"
             )
-        return self._world._alive("register_buffer").is_symmetric(a.address, a.nbytes)
+        self._coll.register_buffer(inp)
+
+    def unregister_buffer(self, inp: Any) -> None:
+        """Collective; see Coll.unregister_buffer."""
+        self._coll.unregister_buffer(inp)
 
     @contextlib.contextmanager
     def capture(self) -> Iterator[FastAllreduce]:
@@ -128,12 +127,13 @@ class FastAllreduce:
             self._captured = None
 
     def register_graph_buffers(self) -> int:
-        """Compares with all ranks what was captured so far in this capture(), and returns how many
-        calls that is. Raises Error, with code "asymmetric" and a rank that captured other calls: at
-        a replay they would not meet.
+        """After a capture and before the first replay: registers the memory of captured calls, so
+        that replays use it in place, and returns how many calls that are; see
+        Coll.register_recorded. What is short is sent in packets and needs no registering.
 
-        No addresses are exchanged: a captured call refers to memory of its own rank, and to the
-        library's own symmetric memory, which has its place from the start. Collective.
+        Collective: addresses are exchanged here, so there is nothing to be gathered by hand. Before
+        that, ranks compare what they captured in this capture(). Raises Error, with code
+        "asymmetric" and a rank that captured other calls: at a replay they would not meet.
         """
         calls = self._captured or []
         mine = hashlib.sha256("\n".join(calls).encode()).digest()
@@ -144,7 +144,7 @@ class FastAllreduce:
                 )
                 failure.code, failure.peer = "asymmetric", rank
                 raise failure
-        return len(calls)
+        return self._coll.register_recorded()
 
     def close(self) -> None:
         """Collective. Graphs that were captured may not be replayed any more."""

@@ -247,13 +247,24 @@ class communicator {
     queue("barrier", on, [](coll& c, stream* s) { c.barrier(s); });
   }
 
+  void register_buffer(address data, std::size_t bytes) {
+    with("Coll.register_buffer", [&](coll& c) { c.register_buffer(to(data), bytes); });
+  }
+  void unregister_buffer(address data) {
+    with("Coll.unregister_buffer", [&](coll& c) { c.unregister_buffer(to(data)); });
+  }
+  std::size_t register_recorded() {
+    return with("Coll.register_recorded", [](coll& c) { return c.register_recorded(); });
+  }
+  void forget_recorded() {
+    with("Coll.forget_recorded", [](coll& c) { c.forget_recorded(); });
+  }
+
   void check(std::optional<address> on) {
     with_stream("Coll.check", on, [](coll& c, stream* s) { c.check(s); });
   }
   coll::choice explain(address out, address in, std::size_t bytes) {
-    return of_->call("Coll.explain", [&](world&) {
-      return mine("Coll.explain").explain(to(out), from(in), bytes);
-    });
+    return with("Coll.explain", [&](coll& c) { return c.explain(to(out), from(in), bytes); });
   }
   /// Its memory is given back when all ranks have said so.
   void close() noexcept { part_->wanted = false; }
@@ -286,6 +297,10 @@ class communicator {
   coll& mine(const char* call) {
     if (!part_->wanted) throw error(errc::invalid_argument, call, "the communicator is closed");
     return std::get<coll>(part_->what);
+  }
+  template <class F>
+  std::invoke_result_t<F, coll&> with(const char* name, F&& f) {
+    return of_->call(name, [&](world&) { return f(mine(name)); });
   }
   template <class F>
   void with_stream(const char* name, std::optional<address> on, F&& f) {
@@ -347,17 +362,6 @@ void bind_world(nb::module_& m) {
           },
           "rank"_a, unlocked())
       .def(
-          "is_symmetric",
-          [](rank_world& w, address at, std::size_t bytes) {
-            return w.call("World.is_symmetric", [&](world& in) {
-              const auto base =
-                  reinterpret_cast<address>(world_impl::heap_base(in.state(), in.rank()));
-              const std::size_t all = world_impl::heap_bytes(in.state());
-              return at - base < all && bytes <= all - (at - base);
-            });
-          },
-          "address"_a, "bytes"_a, unlocked())
-      .def(
           "stream",
           [](rank_world& w) {
             return w.call("World.stream", [](world& in) {
@@ -412,6 +416,10 @@ void bind_coll(nb::module_& m) {
       .def("scatter", &communicator::scatter, "out"_a, "inp"_a, "bytes"_a, "root"_a,
            "stream"_a.none(), unlocked())
       .def("barrier", &communicator::barrier, "stream"_a.none(), unlocked())
+      .def("register_buffer", &communicator::register_buffer, "data"_a, "bytes"_a, unlocked())
+      .def("unregister_buffer", &communicator::unregister_buffer, "data"_a, unlocked())
+      .def("register_recorded", &communicator::register_recorded, unlocked())
+      .def("forget_recorded", &communicator::forget_recorded, unlocked())
       .def("check", &communicator::check, "stream"_a.none(), unlocked())
       .def(
           "explain",

@@ -304,6 +304,54 @@ def test_ranks_that_differ_are_told():
     on_ranks(2, rank_main)
 
 
+def test_registered_arrays_are_used_in_place():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x, out = np.full(5000, 1.0 + world.rank), np.zeros(5000)
+        assert not coll.explain(x, out).direct
+        coll.register_buffer(x)
+        coll.register_buffer(out)
+        assert coll.explain(x, out).direct and coll.explain(x[4:], out[:-4]).direct
+        assert (coll.all_reduce(x, out) == 3).all()
+        coll.unregister_buffer(x)
+        assert not coll.explain(x, out).direct
+        assert (coll.all_reduce(x, out) == 3).all()
+        assert coll.register_recorded() == 0
+        coll.forget_recorded()
+        # Lives until then, though nobody else refers to it.
+        coll.register_buffer(np.ones(5000))
+        coll.close()
+        with pytest.raises(crosswarp.Error, match="closed"):
+            coll.register_buffer(x)
+
+    on_ranks(2, rank_main)
+
+
+def test_registering_is_refused_everywhere():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = np.ones(5000)
+        with pytest.raises(crosswarp.Error, match="bytes, this rank") as told:
+            coll.register_buffer(x[: 4000 + 8 * world.rank])
+        assert told.value.code == "asymmetric" and told.value.peer == 1 - world.rank
+        coll.register_buffer(x)
+        with pytest.raises(crosswarp.Error, match="registered already") as told:
+            coll.register_buffer(x[8:] if world.rank == 1 else np.ones(4992))
+        assert told.value.code == "invalid_argument" and told.value.peer == 1
+        with pytest.raises(crosswarp.Error, match="no registered buffer begins there"):
+            coll.unregister_buffer(x[8:])
+        assert (coll.all_reduce(x, x) == 2).all()
+        fixed = np.ones(10)
+        fixed.flags.writeable = False
+        with pytest.raises(ValueError, match="cannot be written"):
+            coll.register_buffer(fixed)
+        with pytest.raises(ValueError, match="not contiguous"):
+            coll.register_buffer(np.ones((8, 8))[:, :4])
+        coll.close()
+
+    on_ranks(2, rank_main)
+
+
 def test_a_closed_communicator_is_refused():
     def rank_main(world):
         coll = crosswarp.Coll(world)

@@ -47,6 +47,34 @@ with crosswarp.World() as world:
     )
 
 
+def test_registered_memory_of_processes(tmp_path):
+    check_all(
+        start_processes(
+            2,
+            script(
+                tmp_path,
+                """
+import mmap
+with crosswarp.World() as world:
+    coll = crosswarp.Coll(world)
+    pages = np.frombuffer(mmap.mmap(-1, 1 << 16), np.float32)
+    pages[:] = world.rank + 1
+    coll.register_buffer(pages)
+    assert coll.explain(pages).direct
+    assert (coll.all_reduce(pages, pages) == 3).all()
+    try:
+        coll.register_buffer(np.zeros(1 << 16)[1:])
+        sys.exit("not refused")
+    except crosswarp.Error as e:
+        assert e.code == "not_supported" and "World.empty" in str(e), e
+    coll.close()
+    assert (pages == 3).all()
+""",
+            ),
+        )
+    )
+
+
 def test_a_script_may_end_without_close_and_with_arrays(tmp_path):
     began = time.monotonic()
     check_all(

@@ -145,18 +145,36 @@ def test_in_order_with_the_current_stream(gpu):
 @needs_gpu
 def test_graphs_are_replayed():
     with crosswarp.FastAllreduce(0, 1, device="cuda:0") as fa:
-        x = torch.ones(4096, device="cuda", dtype=torch.bfloat16)
-        out = fa.all_reduce(x)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with fa.capture(), torch.cuda.graph(graph):
-            fa.all_reduce(x, out)
-        for value in (2, 3):
-            x.fill_(value)
-            graph.replay()
+        for count, registered in ((4096, 0), (1 << 20, 1)):  # what is short needs no registering
+            x = torch.ones(count, device="cuda", dtype=torch.bfloat16)
+            out = fa.all_reduce(x)
             torch.cuda.synchronize()
-            assert (out == value).all()
-        del graph
+            graph = torch.cuda.CUDAGraph()
+            with fa.capture():
+                with torch.cuda.graph(graph):
+                    fa.all_reduce(x, out)
+                assert fa.register_graph_buffers() == registered
+            for value in (2, 3):
+                x.fill_(value)
+                graph.replay()
+                torch.cuda.synchronize()
+                assert (out == value).all()
+            del graph
+
+
+@needs_gpu
+def test_registered_tensors_are_used_in_place(gpu):
+    whole = torch.ones(1 << 21, device="cuda")
+    x, out = whole[: 1 << 20], whole[1 << 20 :]
+    assert not gpu.explain(x, out).direct
+    gpu.register_buffer(whole)
+    assert gpu.explain(x, out).direct
+    x.fill_(7)
+    assert (gpu.all_reduce(x, out) == 7).all()
+    gpu.check()
+    gpu.unregister_buffer(whole)
+    with pytest.raises(ValueError, match="on cpu, the world on cuda"):
+        gpu.register_buffer(torch.ones(5))
 
 
 @needs_gpu

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "coll/kernels.hpp"
+#include "coll/registry.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/world_launch.hpp"
 
@@ -203,7 +204,8 @@ struct coll::state {
                o.first_epoch),
         own(w, sizes_for(w, {o.channels, o.shelf_bytes, rules.push_per_block / 8}), runs,
             o.first_epoch),
-        outcome(w.options().device, 1, memory_kind::pinned) {
+        outcome(w.options().device, 1, memory_kind::pinned),
+        buffers(w, o.recorded_calls) {
     own.view.push_bytes = std::min(rules.push_bytes, rules.push_per_block);
     own.view.pull_bytes = rules.pull_bytes;
     own.view.two_shot_bytes = two_shot_bytes();
@@ -249,13 +251,25 @@ struct coll::state {
     return shape;
   }
 
-  /// The offset in the heap of memory that is symmetric without further ado.
-  [[nodiscard]] std::optional<std::size_t> in_heap(const void* p, std::size_t bytes) const {
-    const std::byte* const base = world_impl::heap_base(of->state(), of->rank());
-    const auto at = reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(base);
-    const std::size_t all = world_impl::heap_bytes(of->state());
-    if (at >= all || bytes > all - at) return std::nullopt;
-    return at;
+  /// For a direct call: its memory as all ranks reach it. Returns what ranks have to agree on,
+  /// which is nothing more for the heap alone: there it is the offsets.
+  template <class Call>
+  std::uint32_t share(Call& c, const void* out, const void* in, std::size_t bytes) const {
+    const auto to = *buffers.find(out, bytes);
+    const auto from = *buffers.find(in, bytes);
+    c.shared_out = to.memory;
+    c.shared_in = from.memory;
+    return to.number == 0 && from.number == 0
+               ? 0
+               : device::impl::coll_digest().add(to.number).add(from.number).value();
+  }
+
+  /// For a call that would be direct if its memory were registered: it may be before a replay.
+  void note_recorded(call& c, std::size_t bytes) {
+    const auto row = buffers.note_recorded(c.out, c.in, bytes);
+    if (row.at == nullptr) return;
+    c.late = row.at;
+    c.places = device::impl::coll_digest().add(row.number).value();
   }
 
   [[nodiscard]] call make(void* out, const void* in, std::size_t count) const {
@@ -311,17 +325,14 @@ struct coll::state {
     c.with = device::coll(queued.view);
     c.outcome = outcome.data();
     c.how = how.algorithm;
+    const std::uint32_t places = how.direct ? share(c, c.rows.out, c.rows.in, bytes) : 0;
     c.whole = device::impl::coll_digest()
                   .add(1 + static_cast<std::uint64_t>(c.kind))
                   .add(rows)
                   .add(c.rows.hidden)
                   .add(blocks)
+                  .add(places)
                   .value();
-    if (how.direct) {
-      const auto& peers = world_impl::heap_peers(of->state());
-      c.shared_out = {peers, of->rank(), *in_heap(c.rows.out, bytes), bytes};
-      c.shared_in = {peers, of->rank(), *in_heap(c.rows.in, bytes), bytes};
-    }
     coll_impl::queue_fused(on(named), shape_for(bytes, static_cast<int>(blocks), false), c);
   }
 
@@ -332,6 +343,7 @@ struct coll::state {
   channel_set queued;  // for what the host queues
   channel_set own;     // for what kernels call
   buffer<status> outcome;
+  coll_impl::registry buffers;
 };
 
 coll::coll(world& w, const coll_options& options) {
@@ -417,10 +429,12 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
             "up to " + std::to_string(s.rules.pull_bytes) + " bytes, " + ranks +
                 " read everything faster than they meet twice"};
   }
-  const bool direct = s.in_heap(out, bytes) && s.in_heap(in, bytes);
+  const bool direct = s.buffers.find(out, bytes) && s.buffers.find(in, bytes);
   return {coll_algorithm::two_shot, s.blocks_for(bytes, s.rules.long_per_block), direct,
-          direct ? "long, and both are symmetric memory: each element is read and written once"
-                 : "long; through the communicator's own memory, as the caller's is not symmetric"};
+          direct ? "long, and both are symmetric or registered memory: each element is read and "
+                   "written once"
+                 : "long; through the communicator's own memory, as the caller's is neither "
+                   "symmetric nor registered"};
 }
 
 void coll::all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
@@ -431,9 +445,11 @@ void coll::all_reduce(void* out, const void* in, std::size_t count, data_type ty
   c.op = op;
   c.how = how.algorithm;
   if (how.direct) {
-    const auto& peers = world_impl::heap_peers(state_->of->state());
-    c.shared_out = {peers, rank(), *state_->in_heap(out, bytes), bytes};
-    c.shared_in = {peers, rank(), *state_->in_heap(in, bytes), bytes};
+    c.places = state_->share(c, out, in, bytes);
+  } else if (how.algorithm == coll_algorithm::two_shot && !state_->queued.images &&
+             state_->options.algorithm == coll_algorithm::automatic &&
+             state_->on(on).is_recording()) {
+    state_->note_recorded(c, bytes);
   }
   state_->reduce(reduction_kind::all_reduce, c, type,
                  state_->shape_for(bytes, how.blocks, how.algorithm == coll_algorithm::push), on);
@@ -627,6 +643,21 @@ template void coll::all_reduce_quantise(
 template void coll::all_reduce_quantise(const device::quantise_rows<float, device::fp8_e5m2>&,
                                         stream*);
 
+// ---- memory of the caller
+
+void coll::register_buffer(void* data, std::size_t bytes) {
+  state_->buffers.add(data, bytes);
+}
+void coll::unregister_buffer(void* data) {
+  state_->buffers.remove(data);
+}
+std::size_t coll::register_recorded() {
+  return state_->buffers.register_recorded();
+}
+void coll::forget_recorded() {
+  state_->buffers.forget_recorded();
+}
+
 void coll::check(stream* on) {
   state_->on(on).sync();
   const status s = *state_->outcome.data();
@@ -636,7 +667,7 @@ void coll::check(stream* on) {
     case status::invalid:
       throw error(errc::asymmetric, "coll",
                   "ranks made different calls, or with other counts, types, operations or places "
-                  "in the symmetric heap");
+                  "in symmetric or registered memory");
     case status::timeout:
       throw error(errc::timeout, "coll", "not all ranks made the call");
     default:

@@ -7,6 +7,12 @@
 
 namespace crosswarp::coll_impl {
 
+/// Memory of a recorded call, registered after the recording; empty until then.
+struct late_memory {
+  device::symmetric<std::byte> out;
+  device::symmetric<std::byte> in;
+};
+
 /// A queued call, as its kernel gets it.
 struct call {
   device::coll with;
@@ -21,6 +27,8 @@ struct call {
   /// Not empty: the same memory as `out` and `in`, to be used without a copy.
   device::symmetric<std::byte> shared_out;
   device::symmetric<std::byte> shared_in;
+  const late_memory* late = nullptr;  ///< or where that will be; in the device's memory
+  std::uint32_t places = 0;           ///< which registrations these are, for ranks to agree on
 };
 
 enum class reduction_kind { all_reduce, reduce, reduce_scatter };
@@ -103,7 +111,8 @@ struct block_part {
 /// The block's own.
 CW_FN inline device::coll channel_of(const device::kernel_context& k, const call& c) noexcept {
   const auto blocks = static_cast<std::uint64_t>(k.block_count());
-  return c.with.channel(k.block_index(), (static_cast<std::uint64_t>(c.count) << 10U) | blocks);
+  const std::uint64_t whole = (static_cast<std::uint64_t>(c.count) << 10U) | blocks;
+  return c.with.channel(k.block_index(), whole ^ (static_cast<std::uint64_t>(c.places) << 32U));
 }
 
 /// One thread of each block notes what went wrong.

@@ -28,6 +28,27 @@ struct all_reduce_kernel : kernel_rules {
   }
 };
 
+/// Two shots that were recorded: on the caller's memory once it is registered, until then by the
+/// shelves.
+template <class T, class Op>
+struct recorded_all_reduce_kernel : kernel_rules {
+  CW_FN void operator()(const device::kernel_context& k, const call& c, const Op& op) const {
+    const device::coll with = channel_of(k, c);
+    const late_memory there = *c.late;
+    if (there.in.size() != 0) {
+      note(k, c.outcome,
+           with.all_reduce(k.block(), there.out.part<T>(0), there.in.part<T>(0), c.count, op,
+                           {k.block_index(), k.block_count()}));
+      return;
+    }
+    const block_part mine(k, c);
+    note(k, c.outcome,
+         with.all_reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
+                         reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, op,
+                         coll_algorithm::two_shot));
+  }
+};
+
 template <class T>
 struct reduce_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c,
@@ -55,10 +76,12 @@ struct reduce_scatter_kernel : kernel_rules {
 /// Sums of what models are made of have a kernel for each algorithm; other sums one, and other
 /// operations are found element by element.
 template <class T>
+constexpr bool is_short = sizeof(T) == 2 || std::is_same_v<T, float>;
+
+template <class T>
 void queue_sum(stream& on, const launch_shape& shape, const call& c) {
-  constexpr bool is_short = sizeof(T) == 2 || std::is_same_v<T, float>;
   using device::coll_ops::sum;
-  if constexpr (is_short) {
+  if constexpr (is_short<T>) {
     switch (c.how) {
       case coll_algorithm::push:
         return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::push>{}, c, sum{});
@@ -75,10 +98,22 @@ void queue_sum(stream& on, const launch_shape& shape, const call& c) {
 }
 
 template <class T>
+void queue_recorded(stream& on, const launch_shape& shape, const call& c) {
+  using namespace device::coll_ops;
+  if constexpr (is_short<T>) {
+    if (c.op == coll_op::sum) {
+      return launch(on, shape, recorded_all_reduce_kernel<T, sum>{}, c, sum{});
+    }
+  }
+  launch(on, shape, recorded_all_reduce_kernel<T, any>{}, c, any{c.op});
+}
+
+template <class T>
 void queue_reduction(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
   const device::coll_ops::any op{c.op};
   switch (kind) {
     case reduction_kind::all_reduce:
+      if (c.late != nullptr) return queue_recorded<T>(on, shape, c);
       if (c.op == coll_op::sum) return queue_sum<T>(on, shape, c);
       return launch(on, shape,
                     all_reduce_kernel<T, device::coll_ops::any, coll_algorithm::automatic>{}, c,

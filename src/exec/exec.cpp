@@ -182,6 +182,9 @@ void stream::wait(const event& e) {
 void stream::copy(void* dst, const void* src, std::size_t bytes) {
   backend_->copy(dst, src, bytes);
 }
+bool stream::is_recording() const {
+  return backend_->is_recording();
+}
 void* stream::native() const noexcept {
   return backend_->native();
 }

@@ -723,11 +723,18 @@ struct registration::state {
 registration::registration(world& w, void* p, std::size_t bytes) {
   const trace::span traced(w.state().recorder(), trace::host_call::register_memory, bytes);
   auto mapping = mapped::map_existing(w.state().request(), p, bytes);
-  auto peers = w.state().table_of(*mapping);
+  std::optional<world_impl::peers_here> peers;
+  std::string why;
+  try {
+    peers = w.state().table_of(*mapping);
+  } catch (const error& e) {
+    why = e.what();
+  }
+  mapped::agree_to_share(w.state().request(), why);
   const std::uint16_t region =
       w.state().add_region(*mapping, bytes, w.options().device.kind() == device_kind::cpu);
   state_ = std::make_unique<state>(
-      state{&w.state(), bytes, std::move(mapping), std::move(peers), region});
+      state{&w.state(), bytes, std::move(mapping), std::move(*peers), region});
 }
 
 registration::~registration() {

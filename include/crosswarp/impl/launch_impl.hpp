@@ -37,6 +37,7 @@ class stream_backend {
   /// From here to end_recording() what is queued is kept, and does not run.
   virtual void begin_recording() = 0;
   virtual std::unique_ptr<recording_backend> end_recording() = 0;
+  [[nodiscard]] virtual bool is_recording() const = 0;
   /// GPU only: zeroed words for a grid barrier, in order with the stream, for `grids` grids.
   virtual device::grid_words* grid_barrier(int grids);
 };

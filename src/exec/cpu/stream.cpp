@@ -121,6 +121,7 @@ class cpu_stream final : public stream_backend {
     recorded_.emplace();
   }
   std::unique_ptr<recording_backend> end_recording() override;
+  [[nodiscard]] bool is_recording() const override { return recorded_.has_value(); }
 
  private:
   friend class cpu_recording;

@@ -192,6 +192,11 @@ class cuda_stream final : public stream_backend {
     check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
     return std::make_unique<cuda_recording>(graph);
   }
+  [[nodiscard]] bool is_recording() const override {
+    cudaStreamCaptureStatus now{};
+    check(cudaStreamIsCapturing(stream_, &now), "cudaStreamIsCapturing");
+    return now == cudaStreamCaptureStatusActive;
+  }
   device::grid_words* grid_barrier(int grids) override {
     if (grids > most_grids) {
       throw error(errc::does_not_fit, "launch", std::to_string(grids) + " ranks on one GPU");

@@ -146,23 +146,44 @@ class vmm_mapping final : public mapping {
 
 // ---- CUDA IPC handles
 
+/// 0 when the driver does not know.
+CUdeviceptr start_of_allocation(const void* p) {
+  CUdeviceptr start = 0;
+  const CUresult found = cu().pointer_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                                reinterpret_cast<CUdeviceptr>(p));
+  return found == CUDA_SUCCESS ? start : 0;
+}
+
 /// What a rank tells the others about memory from cudaMalloc.
 struct ipc_ticket {
   cudaIpcMemHandle_t handle{};
   std::uint64_t offset = 0;  // of the buffer in its allocation
 };
 
-/// Memory of other processes by CUDA IPC, of this one as it is.
+/// Memory of other processes by CUDA IPC, of this one as it is. An allocation that is opened more
+/// than once is mapped once: the driver counts.
 class ipc_mapping final : public mapping {
  public:
   ipc_mapping(const request& r, void* mine, bool owned)
       : device_(r.device), owned_(owned ? mine : nullptr) {
     const device_scope here(r.device.ordinal());
+    try {
+      agree_to_share(r, open_all(r, mine));
+    } catch (...) {
+      close();
+      throw;
+    }
+    how = "CUDA IPC";
+  }
+  ~ipc_mapping() override { close(); }
+  ipc_mapping(const ipc_mapping&) = delete;
+  ipc_mapping& operator=(const ipc_mapping&) = delete;
+
+ private:
+  /// Returns what is in the way; then not all of it is open.
+  std::string open_all(const request& r, void* mine) {
     ipc_ticket ticket;
-    CUdeviceptr start = 0;
-    check_driver(cu().pointer_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                        reinterpret_cast<CUdeviceptr>(mine)),
-                 "cuPointerGetAttribute");
+    const CUdeviceptr start = start_of_allocation(mine);
     ticket.offset = reinterpret_cast<CUdeviceptr>(mine) - start;
     check(cudaIpcGetMemHandle(&ticket.handle, reinterpret_cast<void*>(start)),
           "cudaIpcGetMemHandle");
@@ -177,22 +198,23 @@ class ipc_mapping final : public mapping {
       ipc_ticket theirs;
       unpacker(all[i]).raw(&theirs, sizeof(theirs));
       void* opened = nullptr;
-      check(cudaIpcOpenMemHandle(&opened, theirs.handle, cudaIpcMemLazyEnablePeerAccess),
-            "cudaIpcOpenMemHandle");
+      const cudaError_t e =
+          cudaIpcOpenMemHandle(&opened, theirs.handle, cudaIpcMemLazyEnablePeerAccess);
+      if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        return "cannot open what rank " + std::to_string(rank) +
+               " offers by CUDA IPC: " + cudaGetErrorString(e);
+      }
       opened_.push_back(opened);
       base[i] = static_cast<std::byte*>(opened) + theirs.offset;
     }
-    r.boot.barrier(r.timeout);
-    how = "CUDA IPC";
+    return {};
   }
-  ~ipc_mapping() override {
+  void close() noexcept {
     for (void* p : opened_) cudaIpcCloseMemHandle(p);
     exec::release(device_, memory_kind::device, owned_);
   }
-  ipc_mapping(const ipc_mapping&) = delete;
-  ipc_mapping& operator=(const ipc_mapping&) = delete;
 
- private:
   device_ref device_;
   void* owned_;
   std::vector<void*> opened_;
@@ -214,19 +236,45 @@ std::unique_ptr<mapping> share_existing_on_gpu(const request& r, void* p, std::s
   return std::make_unique<ipc_mapping>(r, p, false);
 }
 
-std::string gpu_obstacle(const request& r, void* p) {
-  const device_scope here(r.device.ordinal());
-  CUdeviceptr start = 0;
-  cudaIpcMemHandle_t handle{};
-  if (cu().pointer_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                             reinterpret_cast<CUdeviceptr>(p)) != CUDA_SUCCESS) {
-    return "this is no GPU memory";
+namespace {
+
+/// Why kernels of the device had better not use it; whoever has it.
+std::string misplaced(device_ref d, const void* p) {
+  cudaPointerAttributes a{};
+  if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return "this is no memory that CUDA knows";
   }
-  if (cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(start)) == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return "its allocator gives no IPC handle (expandable segments, pools, VMM): take the memory "
-         "from "
-         "cudaMalloc or crosswarp::buffer";
+  if (a.type == cudaMemoryTypeUnregistered) {
+    return "this is host memory, and the world is on " + d.name();
+  }
+  if (a.type == cudaMemoryTypeDevice && a.device != d.ordinal()) {
+    return "this lies on cuda:" + std::to_string(a.device) + ", and the world is on " + d.name();
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string gpu_obstacle(const request& r, const void* p, std::size_t bytes) {
+  if (bytes == 0 && r.boot.in_process()) return {};  // nobody reads it
+  const device_scope here(r.device.ordinal());
+  const auto* const last = static_cast<const std::byte*>(p) + (bytes == 0 ? 0 : bytes - 1);
+  for (const void* const at : {p, static_cast<const void*>(last)}) {
+    if (auto why = misplaced(r.device, at); !why.empty()) return why;
+  }
+  if (r.boot.in_process()) return {};
+  cudaIpcMemHandle_t handle{};
+  const CUdeviceptr start = start_of_allocation(p);
+  if (cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(start)) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return "its allocator gives no IPC handle (expandable segments, VMM, pools, pinned memory): "
+           "take the memory from cudaMalloc, set "
+           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False for PyTorch, or allocate symmetric "
+           "memory (symmetric_buffer, World.empty), which needs no registration";
+  }
+  if (start_of_allocation(last) != start) return "this is more than one allocation";
+  return {};
 }
 
 }  // namespace crosswarp::mapped

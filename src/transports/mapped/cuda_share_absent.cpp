@@ -17,7 +17,7 @@ std::unique_ptr<mapping> share_existing_on_gpu(const request& /*r*/, void* /*p*/
   refuse();
 }
 
-std::string gpu_obstacle(const request& /*r*/, void* /*p*/) {
+std::string gpu_obstacle(const request& /*r*/, const void* /*p*/, std::size_t /*bytes*/) {
   refuse();
 }
 

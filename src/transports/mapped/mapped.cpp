@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <mutex>
 
 #include "crosswarp/options.hpp"
 #include "cuda_share.hpp"
@@ -149,6 +151,32 @@ class borrowed_memory final : public mapping {
   for (std::size_t i = 0; i < bytes / sizeof(*words); ++i) words[i] = old[i];
 }
 
+/// What this process has shared in place. A second time would take it from those who have it.
+class shared_ranges {
+ public:
+  static shared_ranges& instance() {
+    static shared_ranges all;
+    return all;
+  }
+  [[nodiscard]] bool overlap(const std::byte* begin, std::size_t length) {
+    const std::scoped_lock lock(mutex_);
+    const auto next = ends_.lower_bound(begin + length);
+    return next != ends_.begin() && std::prev(next)->second > begin;
+  }
+  void add(const std::byte* begin, std::size_t length) {
+    const std::scoped_lock lock(mutex_);
+    ends_.emplace(begin, begin + length);
+  }
+  void remove(const std::byte* begin) noexcept {
+    const std::scoped_lock lock(mutex_);
+    ends_.erase(begin);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const std::byte*, const std::byte*> ends_;  // by where they begin
+};
+
 /// Makes private pages shared where they lie: their contents move to a shared segment, which is
 /// then mapped over them. Whole pages only: what else lies on a page would be written by threads
 /// that know nothing of the move.
@@ -163,9 +191,11 @@ class shared_in_place final : public node_segment {
                     static_cast<off_t>(my_offset()));
     if (at == MAP_FAILED) throw error::from_errno(errno, "mmap", "sharing a buffer in place");
     mine = start_;
+    shared_ranges::instance().add(start_, length_);
   }
   ~shared_in_place() override {
     if (length_ == 0) return;
+    shared_ranges::instance().remove(start_);
     void* const own =
         mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (own == MAP_FAILED) return;  // stays shared, which nobody notices
@@ -177,11 +207,16 @@ class shared_in_place final : public node_segment {
   shared_in_place(const shared_in_place&) = delete;
   shared_in_place& operator=(const shared_in_place&) = delete;
 
-  static std::string obstacle(const void* p) {
-    if (reinterpret_cast<std::uintptr_t>(p) % page() == 0) return {};
-    return "CPU memory is shared between processes by whole pages, and this begins inside one: "
-           "take "
-           "it from crosswarp::buffer, mmap, or aligned_alloc of whole pages";
+  static std::string obstacle(const void* p, std::size_t bytes) {
+    if (reinterpret_cast<std::uintptr_t>(p) % page() != 0) {
+      return "CPU memory is shared between processes by whole pages, and this begins inside one: "
+             "take it from crosswarp::buffer, mmap, or aligned_alloc of whole pages; or allocate "
+             "symmetric memory (symmetric_buffer, World.empty), which needs no registration";
+    }
+    if (shared_ranges::instance().overlap(static_cast<const std::byte*>(p), round_up(bytes))) {
+      return "a part of it is shared with other processes already: end that registration first";
+    }
+    return {};
   }
 
  private:
@@ -203,11 +238,15 @@ std::unique_ptr<mapping> map_new(const request& r, std::size_t bytes) {
 
 namespace {
 
-/// All ranks throw when one cannot, so that none waits for it.
-void check_shareable(const request& r, void* p) {
-  const std::string mine =
-      r.device.kind() == device_kind::cuda ? gpu_obstacle(r, p) : shared_in_place::obstacle(p);
-  const auto all = r.boot.allgather(packer().text(mine).take(), r.timeout);
+std::string obstacle(const request& r, void* p, std::size_t bytes) {
+  if (r.device.kind() == device_kind::cuda) return gpu_obstacle(r, p, bytes);
+  return r.boot.in_process() ? std::string() : shared_in_place::obstacle(p, bytes);
+}
+
+}  // namespace
+
+void agree_to_share(const request& r, const std::string& obstacle) {
+  const auto all = r.boot.allgather(packer().text(obstacle).take(), r.timeout);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string why = unpacker(all[i]).text();
     if (!why.empty()) {
@@ -216,11 +255,9 @@ void check_shareable(const request& r, void* p) {
   }
 }
 
-}  // namespace
-
 std::unique_ptr<mapping> map_existing(const request& r, void* p, std::size_t bytes) {
+  agree_to_share(r, obstacle(r, p, bytes));
   if (r.boot.in_process()) return std::make_unique<borrowed_memory>(r, p);
-  check_shareable(r, p);
   if (r.device.kind() == device_kind::cuda) return share_existing_on_gpu(r, p, bytes);
   return std::make_unique<shared_in_place>(r, p, bytes);
 }

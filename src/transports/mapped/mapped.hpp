@@ -36,6 +36,10 @@ struct request {
 /// Throws error(out_of_memory) when the machine does not have that much.
 std::unique_ptr<mapping> map_new(const request& r, std::size_t bytes);
 
+/// All ranks throw error(not_supported), with this text and its rank, when one has an obstacle;
+/// else it is empty. Collective.
+void agree_to_share(const request& r, const std::string& obstacle);
+
 /// Memory that the caller already has, of any length on each rank. Collective. The memory stays
 /// where it is and must not be written while this runs.
 /// Throws error(not_supported) when that kind of memory cannot be shared after the fact.
