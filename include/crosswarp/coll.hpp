@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "crosswarp/device/coll.hpp"
@@ -97,6 +98,29 @@ class coll {
   void scatter(void* out, const void* in, std::size_t bytes, int root, stream* on = nullptr);
   void all_to_all(void* out, const void* in, std::size_t bytes, stream* on = nullptr);
   void barrier(stream* on = nullptr);
+
+  // Of uneven parts, of 64 ranks at most: counts and places by rank, in bytes, or of reductions in
+  // elements. They are copied. All ranks pass the same counts.
+  // Throw error(invalid_argument) when there are not as many as ranks, or more elements than memory
+  // can have; error(not_supported) for more ranks.
+
+  using by_rank = std::span<const std::size_t>;
+  void reduce_scatter_v(void* out, const void* in, by_rank counts, by_rank places, data_type type,
+                        coll_op op, stream* on = nullptr);
+  void all_gather_v(void* out, const void* in, by_rank counts, by_rank places,
+                    stream* on = nullptr);
+  void gather_v(void* out, const void* in, by_rank counts, by_rank places, int root,
+                stream* on = nullptr);
+  void scatter_v(void* out, const void* in, by_rank counts, by_rank places, int root,
+                 stream* on = nullptr);
+  /// What goes to each rank, and what comes from each.
+  struct all_to_all_plan {
+    by_rank send_counts;
+    by_rank send_places;
+    by_rank receive_counts;
+    by_rank receive_places;
+  };
+  void all_to_all_v(void* out, const void* in, const all_to_all_plan& plan, stream* on = nullptr);
 
   template <class T>
   void all_reduce(T* out, const T* in, std::size_t count, coll_op op = coll_op::sum,

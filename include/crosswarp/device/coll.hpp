@@ -133,11 +133,6 @@ class coll {
   template <group G, class T>
   [[nodiscard]] CW_FN status all_gather(const G& g, T* out, const T* in, std::size_t count,
                                         std::size_t stride = 0) const noexcept;
-  /// The same with counts[r] of rank r, at places[r]; all ranks pass the same counts.
-  template <group G, class T>
-  [[nodiscard]] CW_FN status all_gather_v(const G& g, T* out, const T* in,
-                                          const std::size_t* counts,
-                                          const std::size_t* places) const noexcept;
   /// What `root` has, in everybody's `data`.
   template <group G, class T>
   [[nodiscard]] CW_FN status broadcast(const G& g, T* data, std::size_t count,
@@ -155,6 +150,33 @@ class coll {
   [[nodiscard]] CW_FN status all_to_all(const G& g, T* out, const T* in, std::size_t count,
                                         std::size_t stride = 0) const noexcept;
 
+  // Of uneven parts: counts[r] elements of rank r's, at places[r] of the longer memory. All ranks
+  // pass the same counts; places are read where that memory is. Elements have 64 bytes at most.
+  // Blocks that share a call pass the same memory and which of them they are, and have a channel
+  // each.
+
+  /// out[places[r] + i] = rank r's in[i], for i below counts[r].
+  template <group G, class T>
+  [[nodiscard]] CW_FN status all_gather_v(const G& g, T* out, const T* in,
+                                          const std::size_t* counts, const std::size_t* places,
+                                          const share& mine = {}) const noexcept;
+  /// The same at `root`.
+  template <group G, class T>
+  [[nodiscard]] CW_FN status gather_v(const G& g, T* out, const T* in, const std::size_t* counts,
+                                      const std::size_t* places, int root,
+                                      const share& mine = {}) const noexcept;
+  /// out[i] = in[places[rank()] + i] of `root`, for i below counts[rank()].
+  template <group G, class T>
+  [[nodiscard]] CW_FN status scatter_v(const G& g, T* out, const T* in, const std::size_t* counts,
+                                       const std::size_t* places, int root,
+                                       const share& mine = {}) const noexcept;
+  /// out[i] = op over all ranks of in[places[rank()] + i], for i below counts[rank()].
+  template <group G, number T, class Op = coll_ops::sum>
+  [[nodiscard]] CW_FN status reduce_scatter_v(const G& g, T* out, const T* in,
+                                              const std::size_t* counts, const std::size_t* places,
+                                              const Op& op = {},
+                                              const share& mine = {}) const noexcept;
+
   /// Counts and places by rank, in elements: what goes there, and what comes from there.
   struct all_to_all_plan {
     const std::size_t* send_counts;
@@ -166,7 +188,8 @@ class coll {
   /// expects.
   template <group G, class T>
   [[nodiscard]] CW_FN status all_to_all_v(const G& g, T* out, const T* in,
-                                          const all_to_all_plan& plan) const noexcept;
+                                          const all_to_all_plan& plan,
+                                          const share& mine = {}) const noexcept;
 
  private:
   template <group>
@@ -203,3 +226,4 @@ class coll {
 }  // namespace crosswarp::device
 
 #include "crosswarp/device/impl/coll_impl.hpp"
+#include "crosswarp/device/impl/coll_uneven_impl.hpp"
