@@ -75,6 +75,7 @@ struct coll_test_options {
   int threads = 0;  ///< ranks are threads of this process; 0: a launcher's, or 4 threads
   int iterations = 20;
   bool symmetric = false;
+  bool uneven = false;
   bool peer = true;
 };
 /// Tests collectives and measures them, in the table of nccl-tests. Returns 1 when a result is

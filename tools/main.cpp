@@ -122,6 +122,8 @@ void add_coll_test(CLI::App& app, tool::coll_test_options& o) {
   test->add_option("--root", o.root, "Of those that have one")->check(integer("a rank"));
   test->add_option("--iterations", o.iterations, "So many calls are timed; 0: only tested")
       ->check(CLI::Range(0, 1'000'000));
+  test->add_flag("--uneven", o.uneven,
+                 "Ranks' parts differ, by as many bytes in all: all_gather_v and so on");
   test->add_flag("--symmetric", o.symmetric, "Input and result lie in the symmetric heap");
   test->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
   test->add_option("-t,--threads", o.threads, "Ranks are so many threads of this process")
