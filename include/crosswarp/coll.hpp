@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -52,15 +53,29 @@ enum class data_type : std::uint8_t { f64, f32, f16, bf16, e4m3, e5m2, i32, i64 
 template <class T>
 struct data_type_of;
 
+/// Bytes up to which all_reduce takes which algorithm, and how many are worth a block of their own.
+/// `crosswarp tune` measures them.
+struct coll_tuning {
+  std::size_t push = 0;                 ///< up to here push, as far as there is room for packets
+  std::size_t pull = 0;                 ///< up to here pull, then two shots
+  std::size_t block = 8U << 10U;        ///< for each block; at least 256
+  std::size_t long_block = 32U << 10U;  ///< the same in two shots
+};
+
+/// All ranks pass the same.
 struct coll_options {
   /// Channels for calls that kernels make, see device/coll.hpp.
   int channels = 16;
   /// Of each channel of those: what one step of a long call moves.
   std::size_t shelf_bytes = 64U << 10U;
-  /// The algorithm of all_reduce; automatic: by size, see explain().
+  /// The algorithm of all_reduce; automatic: by size, see explain(). Results have the same bits
+  /// either way; any other makes the way to them the same for all sizes.
   coll_algorithm algorithm = coll_algorithm::automatic;
   /// The number of the first step; for tests of what happens when numbers wrap around.
   std::uint32_t first_epoch = 0;
+  /// None: what rank 0 finds in the file that CROSSWARP_TUNING names, or among its user's settings;
+  /// else the defaults.
+  std::optional<coll_tuning> tuning = {};
 };
 
 /// Collectives of a world's ranks. Making one is collective; it takes memory of the symmetric heap,
@@ -70,7 +85,9 @@ struct coll_options {
 /// Throws error; what goes wrong later, check() tells.
 class coll {
  public:
-  /// Throws error(not_supported) when a rank's memory is not mapped here.
+  /// Throws error(not_supported) when a rank's memory is not mapped here; error(asymmetric) when
+  /// ranks pass other options; error(invalid_argument) for a file of tuning that is none. The last
+  /// two on all ranks.
   explicit coll(world& w, const coll_options& options = {});
   ~coll();
   coll(coll&&) noexcept;

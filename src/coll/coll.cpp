@@ -7,6 +7,7 @@
 #include <span>
 
 #include "coll/kernels.hpp"
+#include "coll/tuning.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/world_launch.hpp"
 
@@ -48,10 +49,19 @@ int multiprocessors(device_ref d) {
 /// A rank on a CPU is one thread. On a GPU ranks may share the multiprocessors: all their blocks
 /// have to be there at once, twice over when they are placed early. Measured on an H200, see
 /// docs/measurements/coll.md.
-shape_rules rules_for(world& w) {
+shape_rules rules_for(world& w, const coll_tuning& tuning) {
   const device_ref d = w.options().device;
   if (d.kind() == device_kind::cpu) {
-    return {1, 1, ~std::size_t{0}, ~std::size_t{0}, 256U << 10U, 256, 8, 4U << 10U, 0};
+    const std::size_t push = 256;
+    return {1,
+            1,
+            tuning.block,
+            tuning.long_block,
+            256U << 10U,
+            push,
+            std::min(push, tuning.push),
+            tuning.pull,
+            0};
   }
   const int ranks = w.size();
   const int here = world_impl::gathered_ranks(w.state());
@@ -63,12 +73,12 @@ shape_rules rules_for(world& w) {
       (4U << 20U) / static_cast<std::size_t>(blocks) / 1024 * 1024, 32U << 10U, 128U << 10U);
   return {blocks,
           512,
-          8U << 10U,
-          ranks == 2 ? 16U << 10U : 32U << 10U,
+          tuning.block,
+          tuning.long_block,
           shelf,
           push,
-          push * static_cast<std::size_t>(blocks),
-          (512U << 10U) / static_cast<std::size_t>(ranks),
+          std::min(push * static_cast<std::size_t>(blocks), tuning.push),
+          tuning.pull,
           ranks == 2 ? 4U << 20U : 1U << 20U};
 }
 
@@ -103,7 +113,8 @@ struct coll::state {
   state(world& w, const coll_options& o)
       : of(&w),
         options(o),
-        rules(rules_for(w)),
+        tuning(coll_impl::agree_on_tuning(w, o)),
+        rules(rules_for(w, tuning.values)),
         queued(w, rules.blocks, rules.shelf, rules.push_per_block / 8, o.first_epoch),
         own(w, o.channels, o.shelf_bytes, rules.push_per_block / 8, o.first_epoch),
         outcome(w.options().device, 1, memory_kind::pinned) {
@@ -226,6 +237,7 @@ struct coll::state {
 
   world* of;
   coll_options options;
+  coll_impl::chosen_tuning tuning;
   shape_rules rules;
   channel_set queued;  // for what the host queues
   channel_set own;     // for what kernels call
@@ -289,20 +301,26 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
     return {asked, asked == coll_algorithm::push ? push_blocks : s.blocks_for(bytes), false,
             "asked for in coll_options"};
   }
+  const auto bytes_by = [&](std::size_t limit) {
+    return std::to_string(limit) + " bytes (by " + s.tuning.source + ") ";
+  };
   if (bytes <= std::min(s.rules.push_bytes, room)) {
     return {coll_algorithm::push, push_blocks, false,
-            "up to " + std::to_string(s.rules.push_bytes) +
-                " bytes a meeting takes longer than sending everything to everybody"};
+            "up to " + bytes_by(s.rules.push_bytes) +
+                "a meeting takes longer than sending everything to everybody"};
   }
   if (bytes <= s.rules.pull_bytes) {
     return {coll_algorithm::pull, s.blocks_for(bytes, s.rules.per_block / 2), false,
-            "up to " + std::to_string(s.rules.pull_bytes) + " bytes, " + ranks +
+            "up to " + bytes_by(s.rules.pull_bytes) + ranks +
                 " read everything faster than they meet twice"};
   }
   const bool direct = s.in_heap(out, bytes) && s.in_heap(in, bytes);
   return {coll_algorithm::two_shot, s.blocks_for(bytes, s.rules.long_per_block), direct,
-          direct ? "long, and both are symmetric memory: each element is read and written once"
-                 : "long; through the communicator's own memory, as the caller's is not symmetric"};
+          "above " + bytes_by(std::max(s.rules.push_bytes, s.rules.pull_bytes)) +
+              (direct ? "two meetings cost less than what they save; both are symmetric memory: "
+                        "each element is read and written once"
+                      : "two meetings cost less than what they save; through the communicator's "
+                        "own memory, as the caller's is not symmetric")};
 }
 
 void coll::all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
