@@ -171,10 +171,11 @@ int bench_rank(const rank_options& o) {
   return 0;
 }
 
+std::vector<row> run_ranks(const std::string& name, const setup& s) {
+  return s.processes ? on_processes(name, s) : on_threads(name, s);
+}
+
 std::vector<row> run_benchmarks(const std::vector<std::string>& names, const setup& s) {
-  const auto run_ranks = [](const std::string& name, const setup& these) {
-    return these.processes ? on_processes(name, these) : on_threads(name, these);
-  };
   std::vector<row> rows;
   const auto add = [&](std::vector<row> more) {
     rows.insert(rows.end(), more.begin(), more.end());

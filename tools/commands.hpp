@@ -62,6 +62,17 @@ struct bench_options {
 };
 int bench(const bench_options& o);
 
+struct tune_options {
+  std::vector<int> ranks;  ///< none: 2, 4 and 8
+  std::string device = "cpu";
+  std::string out;     ///< empty: where collectives look for it
+  bool quick = false;  ///< fewer samples
+  bool times = false;  ///< show what was measured
+};
+/// Measures collectives and writes the table by which they choose; what it says of other devices
+/// and ranks stays.
+int tune(const tune_options& o);
+
 struct coll_test_options {
   std::string op = "all_reduce";  ///< this and the next two: a name, or all
   std::string type = "f32";

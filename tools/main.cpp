@@ -133,6 +133,18 @@ void add_coll_test(CLI::App& app, tool::coll_test_options& o) {
       "Do not measure another library beside it: MPI on a CPU, NCCL where each rank has a GPU");
 }
 
+void add_tune(CLI::App& app, tool::tune_options& o) {
+  CLI::App* tune = app.add_subcommand(
+      "tune", "Measure all_reduce's algorithms, and write the table by which collectives choose");
+  tune->add_option("--ranks", o.ranks, "For so many (2, 4 and 8); may be given several times")
+      ->check(CLI::Range(2, 64));
+  tune->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
+  tune->add_option("--out", o.out,
+                   "The file (where collectives look for it, see CROSSWARP_TUNING)");
+  tune->add_flag("--quick", o.quick, "About a quarter of the samples");
+  tune->add_flag("--times", o.times, "Show what was measured");
+}
+
 void add_tour(CLI::App& app, tool::tour_options& o) {
   CLI::App* tour = app.add_subcommand(
       "tour", "Show every module at work, verified and measured (roughly, as bench --quick does)");
@@ -235,6 +247,8 @@ int main(int argc, char** argv) {
   add_tour(app, tour);
   tool::coll_test_options coll_test;
   add_coll_test(app, coll_test);
+  tool::tune_options tune;
+  add_tune(app, tune);
   add_bench_rank(app, rank);
   std::vector<std::string> words(argv + 1, argv + argc);
   run.command = split_command(words);
@@ -255,6 +269,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("tour")) return tool::tour(tour);
     if (app.got_subcommand("bench")) return tool::bench(bench);
     if (app.got_subcommand("coll-test")) return tool::test_collectives(coll_test);
+    if (app.got_subcommand("tune")) return tool::tune(tune);
     if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank);
   } catch (const crosswarp::error& e) {
     fmt::print(stderr, "crosswarp: {}\n", e.what());
