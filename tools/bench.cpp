@@ -229,7 +229,7 @@ void check_options(const bench_options& o) {
   for (const auto& [option, given, of] :
        {special{"--scope", !o.scope.empty(), "shmem"}, special{"--path", !o.path.empty(), "shmem"},
         special{"--bytes", !o.bytes.empty(), "coll"}, special{"--ranks", o.ranks != 0, "coll"},
-        special{"--graph", o.graph, "coll"}}) {
+        special{"--graph", o.graph, "coll"}, special{"--peer", !o.peer.empty(), "coll"}}) {
     if (!given || std::find(o.names.begin(), o.names.end(), of) != o.names.end()) continue;
     throw error(errc::invalid_argument, option,
                 std::string("only bench ") + of +
@@ -288,6 +288,7 @@ int bench(const bench_options& o) {
     throw error(errc::invalid_argument, "--graph", "all_reduce alone is measured so");
   }
   s.graph = o.graph;
+  s.peer = o.peer;
   if (o.ranks != 0) s.coll_ranks = o.ranks;
   if (!o.bytes.empty()) parse_range(o.bytes, s);
   std::ofstream picture;

@@ -59,6 +59,7 @@ struct bench_options {
   std::string bytes;  ///< from and to; empty: 8:64M
   int ranks = 0;      ///< 0: 4
   bool graph = false;
+  std::string peer;  ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
 };
 int bench(const bench_options& o);
 

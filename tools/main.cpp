@@ -100,6 +100,10 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
   bench->add_option("--bytes", o.bytes, "coll: from and to, as 1K:64M; 4 times as many each time");
   bench->add_flag("--graph", o.graph, "coll: 50 calls of bf16, recorded once and replayed");
   bench->add_option("--ranks", o.ranks, "coll: how many")->check(CLI::Range(1, 64));
+  bench
+      ->add_option("--peer", o.peer,
+                   "coll: measured beside it; without it mpi on a CPU, where it is there")
+      ->check(CLI::IsMember({"mpi", "nccl", "none"}));
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");
 }
