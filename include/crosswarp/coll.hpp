@@ -99,9 +99,9 @@ class coll {
   /// Channel 0 of those that are for kernels' own calls, by value.
   [[nodiscard]] device::coll device() const noexcept;
 
-  // ---- on a stream; the world's unless another is named. What they mean is said in
-  //      device/coll.hpp. What lies in the symmetric heap lies at the same place there on all
-  //      ranks.
+  // ---- on a stream; the world's unless another is named. What they mean, and which may be made in
+  //      place, is said in device/coll.hpp; strides are one part. What lies in the symmetric heap
+  //      lies at the same place there on all ranks; of a call in place, the longer memory.
 
   void all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                   stream* on = nullptr);

@@ -534,6 +534,58 @@ TEST(Exchanges, ByEverybodyFromEveryRoot) {
   }
 }
 
+/// A rank's part lies where it belongs in the longer memory, and nothing else of that changes.
+TEST(Exchanges, InPlace) {
+  for (const int ranks : {1, 2, 4}) {
+    with_ranks(ranks, [](cw::world& w) {
+      rank_setup t(w, {.channels = 1, .shelf_bytes = 4096});
+      constexpr std::size_t longest = 3000;
+      const auto n = static_cast<std::size_t>(w.size());
+      const auto me = static_cast<std::size_t>(w.rank());
+      cw::buffer<std::int32_t> memory(w.options().device, longest * n);
+      for (int which = 0; which < 5; ++which) {
+        const bool sums = which == 0;
+        const bool in_is_longer = which == 1 || which == 4;
+        for (const std::size_t count : {std::size_t{1}, std::size_t{30}, longest}) {
+          const std::size_t part = sums ? 0 : me * count;
+          std::vector<std::int32_t> before(longest * n, -1);
+          const std::size_t brought = in_is_longer ? n * count : count;
+          for (std::size_t i = 0; i < brought; ++i) {
+            before[(in_is_longer ? 0 : part) + i] = element(w.rank(), i);
+          }
+          for (int root = 0; root < w.size(); ++root) {
+            const bool at_root = w.rank() == root;
+            auto want = before;
+            const auto got = wanted(which, w.rank(), w.size(), count, root);
+            const bool whole = which == 2 || (which == 3 && at_root);
+            const std::size_t results = whole ? n * count : count;
+            for (std::size_t i = 0; i < results; ++i) {
+              if (which != 0 && which != 3) want[(in_is_longer ? part : 0) + i] = got[i];
+              if (at_root && (which == 0 || which == 3)) want[i] = got[i];
+            }
+            for (const caller who : {caller::host, caller::thread, caller::warp, caller::block}) {
+              memory.write(before);
+              std::int32_t* const out = memory.data() + (in_is_longer ? part : 0);
+              const std::int32_t* const in = memory.data() + (in_is_longer ? 0 : part);
+              if (who == caller::host) {
+                w.barrier();
+                queue(t.all, which, out, in, count, root);
+                t.all.check();
+                w.barrier();
+              } else {
+                ASSERT_EQ(t.call<exchanges>(who, out, in, count, which, root), status::ok);
+              }
+              EXPECT_EQ(memory.read(), want)
+                  << "call " << which << ", " << count << " elements, root " << root << ", caller "
+                  << static_cast<int>(who);
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
 // ---- many channels at once
 
 struct own_channels {

@@ -191,6 +191,50 @@ TEST(UnevenParts, ByEverybodyFromEveryRoot) {
   }
 }
 
+/// A rank's part lies where it belongs in the longer memory, and nothing else of that changes.
+TEST(UnevenParts, InPlace) {
+  with_ranks(4, [](cw::world& w) {
+    rank_setup t(w, {.channels = 1, .shelf_bytes = 4096});
+    const auto me = static_cast<std::size_t>(w.rank());
+    const std::size_t root = 1 % static_cast<std::size_t>(w.size());
+    const layout l(w.size(), 3000, 5);
+    memory m(w, l.room());
+    for (const which call : every_call) {
+      if (call == which::all_to_all) continue;
+      const bool in_is_longer = call == which::scatter || call == which::reduce_scatter;
+      const std::size_t place = l.place(me);
+      std::vector<std::int32_t> before(l.room(), -1);
+      for (std::size_t i = 0; i < (in_is_longer ? l.room() : l.count(me, 0)); ++i) {
+        before[(in_is_longer ? 0 : place) + i] = element(me, i);
+      }
+      auto want = before;
+      const auto got = wanted(call, l, me, root);
+      for (std::size_t i = 0; i < l.room(); ++i) {
+        if (in_is_longer && i < l.count(me, 0)) want[place + i] = got[i];
+        if (!in_is_longer && got[i] != -1) want[i] = got[i];
+      }
+      const arguments a(call, l, me);
+      const auto plan = m.write(a);
+      for (const caller who : {caller::host, caller::thread, caller::warp, caller::block}) {
+        m.out.write(before);
+        std::int32_t* const out = m.out.data() + (in_is_longer ? place : 0);
+        const std::int32_t* const in = m.out.data() + (in_is_longer ? 0 : place);
+        if (who == caller::host) {
+          w.barrier();
+          queue(t.all, call, out, in, a, static_cast<int>(root));
+          t.all.check();
+          w.barrier();
+        } else {
+          ASSERT_EQ(t.call<in_kernel>(who, out, in, call, plan, static_cast<int>(root)),
+                    status::ok);
+        }
+        EXPECT_EQ(m.out.read(), want)
+            << "call " << static_cast<int>(call) << ", caller " << static_cast<int>(who);
+      }
+    }
+  });
+}
+
 /// Long enough for many blocks on a GPU, and for several pieces of a shelf.
 TEST(UnevenParts, OfLongCallsAreSharedByBlocks) {
   with_ranks(3, [](cw::world& w) {

@@ -85,6 +85,10 @@ struct share {
 ///         else is ordered, except by barrier().
 /// Fails:  timeout, peer_lost, aborted; invalid when ranks called different things, or counts,
 ///         types or operations differ: on all of them. Then all channels are of no more use.
+/// In place: all_reduce and reduce when `out` is `in`; of others a rank's part may lie where it
+///         belongs in the longer memory: of reduce_scatter and scatter `out` is `in + rank() *
+///         stride`, of all_gather and gather `in` is `out + rank() * stride`; of uneven parts
+///         places[rank()] instead. Not all_to_all. Memory does not overlap otherwise.
 /// An operation of reductions has `a = op(a, b)` and `a = op.finish(a, ranks)` for accumulators,
 /// and `what` to tell it from others.
 class coll {
@@ -103,14 +107,14 @@ class coll {
   template <group G>
   [[nodiscard]] CW_FN status barrier(const G& g) const noexcept;
 
-  /// out[i] = op over all ranks of in[i]. In place when `out` is `in`.
+  /// out[i] = op over all ranks of in[i].
   template <group G, number T, class Op = coll_ops::sum>
   [[nodiscard]] CW_FN status
   all_reduce(const G& g, T* out, const T* in, std::size_t count, const Op& op = {},
              coll_algorithm how = coll_algorithm::automatic) const noexcept;
-  /// On symmetric memory, without a copy; the same place on all ranks. In place when they are the
-  /// same. For what is long: each element is read once and written once. Blocks that share the
-  /// call pass the same memory and which of them they are, and have a channel each.
+  /// On symmetric memory, without a copy; the same place on all ranks. For what is long: each
+  /// element is read once and written once. Blocks that share the call pass the same memory and
+  /// which of them they are, and have a channel each.
   template <group G, number T, class Op = coll_ops::sum>
   [[nodiscard]] CW_FN status all_reduce(const G& g, const symmetric<T>& out, const symmetric<T>& in,
                                         std::size_t count, const Op& op = {},
