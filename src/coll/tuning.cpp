@@ -83,7 +83,7 @@ std::size_t bytes_of(const std::string& word, const std::string& name, const pla
   }
 }
 
-/// `ranks 8  push 14336  pull 65536  block 8192  long_block 32768`, of any order behind the first.
+/// `ranks 8  push 16384  pull 65536  block 8192  long_block 32768`, of any order behind the first.
 tuned line_of(std::string_view text, const std::string& device, const place& at) {
   std::istringstream words{std::string(text)};
   std::string name;

@@ -4,7 +4,7 @@
 //
 //   crosswarp tuning 1
 //   device NVIDIA H200
-//   ranks 8  push 14336  pull 65536  block 8192  long_block 32768
+//   ranks 8  push 16384  pull 65536  block 8192  long_block 32768
 //
 // Lines of `ranks` belong to the device above them. Sizes may be written as 64K; # begins a
 // comment.
