@@ -58,8 +58,9 @@ struct setup {
   std::string engine;      ///< of the proxy; empty: no proxy
   memory_kind heap_kind = memory_kind::device;
   shmem_scope scope = shmem_scope::block;
-  int coll_ranks = 4;  ///< of bench coll, and the next three
+  int coll_ranks = 4;  ///< of bench coll, and the next four
   bool graph = false;  ///< recorded and replayed
+  std::string peer;    ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
   std::size_t bytes_from = 8;
   std::size_t bytes_to = 64U << 20U;
   std::string op;  ///< of bench shmem: put, get, p, g, amo, signal, barrier; empty: all

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "bench.hpp"
+#include "crosswarp/device_ref.hpp"
+#include "crosswarp/error.hpp"
 
 namespace crosswarp::bench {
 
@@ -57,20 +59,52 @@ std::vector<std::size_t> sizes_of(const setup& s) {
   return all;
 }
 
-std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks) {
+namespace {
+
+/// Who is measured beside ours. Throws error(not_supported) for one that was asked for and cannot.
+std::string peer_for(const setup& s) {
   const bool gpu = s.device.kind() == device_kind::cuda;
+  const auto refuse = [&](const std::string& why) {
+    throw error(errc::not_supported, "--peer", s.peer + ": " + why);
+  };
+  if (s.peer.empty()) return !gpu && !s.quick && !s.graph && has_mpi_peer() ? "mpi" : "none";
+  if (s.peer == "mpi") {
+    if (gpu) refuse("its program measures memory of the host; with --device cpu");
+    if (s.graph) refuse("it has no bfloat16, which --graph measures");
+    if (!has_mpi_peer()) refuse("its program is not there: build with MPI (libopenmpi-dev)");
+  } else if (s.peer == "nccl") {
+    if (!gpu) refuse("it knows GPUs alone; with --device cuda");
+    if (cuda_device_count() < s.coll_ranks) {
+      refuse("each rank needs a GPU of its own; " + std::to_string(s.coll_ranks) +
+             " ranks, but GPUs: " + std::to_string(cuda_device_count()));
+    }
+    if (!has_nccl_peer()) refuse("build the target crosswarp_peer_nccl_coll");
+  }
+  return s.peer;
+}
+
+}  // namespace
+
+std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks) {
+  const std::string peer = peer_for(s);
   setup these = s;
   these.ranks = s.coll_ranks;
   if (these.quick) these.bytes_to = std::min<std::size_t>(these.bytes_to, 1U << 20U);
   coll_of_peer what;
   if (!s.op.empty()) what.op = s.op;
+  if (s.graph) what.type = "bf16";
   std::vector<row> rows = run_ranks(s.graph ? "coll-recorded" : "coll-" + what.op, these);
-  if (gpu || s.quick || s.graph) return rows;
-  const auto theirs = times_of_mpi(what, these.ranks, sizes_of(these));
+  if (peer == "none") return rows;
+  const auto measure = peer == "mpi" ? &times_of_mpi : &times_of_nccl;
+  const auto theirs = measure(what, these.ranks, sizes_of(these));
+  if (theirs.empty() && !s.peer.empty()) {
+    throw error(errc::system, "--peer", peer + ": its program measured nothing");
+  }
   for (row& r : rows) {
     const auto found = theirs.find(r.bytes.value_or(0));
-    if (found == theirs.end()) continue;
-    r.peer = "mpi";
+    // What goes on after the sum, a peer has not.
+    if (found == theirs.end() || !r.what.starts_with(what.op)) continue;
+    r.peer = peer;
     r.peer_median = found->second;
   }
   return rows;

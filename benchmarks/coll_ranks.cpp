@@ -6,6 +6,7 @@
 #include "crosswarp/coll.hpp"
 #include "crosswarp/world_launch.hpp"
 #include "rank_benchmarks.hpp"
+#include "tune.hpp"
 
 namespace crosswarp::bench {
 namespace {
@@ -74,8 +75,9 @@ row in_kernel(world& w, const setup& s, const coll& all, const symmetric_buffer<
   return r;
 }
 
-row on_stream(world& w, const setup& s, coll& all, const symmetric_buffer<float>& data,
-              std::size_t bytes) {
+/// Microseconds of a call that is queued behind others.
+samples queued(world& w, const setup& s, coll& all, const symmetric_buffer<float>& data,
+               std::size_t bytes) {
   const int rounds = rounds_for(bytes);
   samples took;
   for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
@@ -88,8 +90,13 @@ row on_stream(world& w, const setup& s, coll& all, const symmetric_buffer<float>
     const std::chrono::duration<double, std::micro> t = std::chrono::steady_clock::now() - begin;
     took.add(t.count() / rounds);
   }
+  return took;
+}
+
+row on_stream(world& w, const setup& s, coll& all, const symmetric_buffer<float>& data,
+              std::size_t bytes) {
   row r = coll_row(w, "all_reduce of floats on a stream", bytes);
-  took.fill(r);
+  queued(w, s, all, data, bytes).fill(r);
   return r;
 }
 
@@ -200,6 +207,50 @@ std::vector<row> all_reduce_rows(world& w, const setup& s) {
   return rows;
 }
 
+// ---- for crosswarp tune
+
+/// Rules by which one algorithm is taken for all sizes that it has room for.
+coll_tuning only(coll_algorithm how, std::size_t block) {
+  constexpr std::size_t any = std::size_t{1} << 40U;
+  if (how == coll_algorithm::push) return {.push = any};
+  if (how == coll_algorithm::pull) return {.pull = any, .block = block};
+  return {.long_block = block};
+}
+
+/// A rank of a CPU has one block, and a block that pushes as much as it has room for.
+std::vector<std::size_t> blocks_to_try(const world& w, coll_algorithm how) {
+  const coll_tuning usual;
+  if (!on_gpu(w) || how == coll_algorithm::push) {
+    return {how == coll_algorithm::two_shot ? usual.long_block : usual.block};
+  }
+  if (how == coll_algorithm::pull) return {4U << 10U, 8U << 10U, 16U << 10U};
+  return {8U << 10U, 16U << 10U, 32U << 10U, 64U << 10U};
+}
+
+/// A row for each algorithm, size of blocks, and size; on a GPU recorded, as models have it.
+std::vector<row> tune_rows(world& w, const setup& s) {
+  std::vector<row> rows;
+  const symmetric_buffer<float> data(w, s.bytes_to / sizeof(float));
+  for (const auto how : {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot}) {
+    for (const std::size_t block : blocks_to_try(w, how)) {
+      coll all(w, {.tuning = only(how, block)});
+      (void)queued(w, s, all, data, s.bytes_from);  // what is made at the first calls is made
+      for (std::size_t bytes = s.bytes_from; bytes <= s.bytes_to; bytes *= 2) {
+        if (all.explain(data.data(), data.data(), bytes).algorithm != how) break;
+        const auto call = [&] {
+          all.all_reduce(data.data(), static_cast<const float*>(data.data()),
+                         bytes / sizeof(float));
+        };
+        const samples took =
+            on_gpu(w) ? recorded(w, s, all, bytes, call) : queued(w, s, all, data, bytes);
+        rows.push_back(coll_row(w, series_of(how, block).c_str(), bytes));
+        took.fill(rows.back());
+      }
+    }
+  }
+  return rows;
+}
+
 /// Queues one of the others, of floats, by rank 0 where there is a root; `bytes` of the longer of
 /// input and result. False when there is none of that name.
 bool queue(coll& all, const std::string& op, float* out, const float* in, std::size_t bytes) {
@@ -256,6 +307,7 @@ std::vector<row> rows_of(const std::string& op, world& w, const setup& s) {
 rank_benchmark find_coll_benchmark(const std::string& name) {
   if (name == "coll-all_reduce") return all_reduce_rows;
   if (name == "coll-recorded") return recorded_rows;
+  if (name == "coll-tune") return tune_rows;
   if (name.starts_with("coll-")) {
     return [op = name.substr(5)](world& w, const setup& s) { return rows_of(op, w, s); };
   }

@@ -171,10 +171,11 @@ int bench_rank(const rank_options& o) {
   return 0;
 }
 
+std::vector<row> run_ranks(const std::string& name, const setup& s) {
+  return s.processes ? on_processes(name, s) : on_threads(name, s);
+}
+
 std::vector<row> run_benchmarks(const std::vector<std::string>& names, const setup& s) {
-  const auto run_ranks = [](const std::string& name, const setup& these) {
-    return these.processes ? on_processes(name, these) : on_threads(name, these);
-  };
   std::vector<row> rows;
   const auto add = [&](std::vector<row> more) {
     rows.insert(rows.end(), more.begin(), more.end());
@@ -228,7 +229,7 @@ void check_options(const bench_options& o) {
   for (const auto& [option, given, of] :
        {special{"--scope", !o.scope.empty(), "shmem"}, special{"--path", !o.path.empty(), "shmem"},
         special{"--bytes", !o.bytes.empty(), "coll"}, special{"--ranks", o.ranks != 0, "coll"},
-        special{"--graph", o.graph, "coll"}}) {
+        special{"--graph", o.graph, "coll"}, special{"--peer", !o.peer.empty(), "coll"}}) {
     if (!given || std::find(o.names.begin(), o.names.end(), of) != o.names.end()) continue;
     throw error(errc::invalid_argument, option,
                 std::string("only bench ") + of +
@@ -287,6 +288,7 @@ int bench(const bench_options& o) {
     throw error(errc::invalid_argument, "--graph", "all_reduce alone is measured so");
   }
   s.graph = o.graph;
+  s.peer = o.peer;
   if (o.ranks != 0) s.coll_ranks = o.ranks;
   if (!o.bytes.empty()) parse_range(o.bytes, s);
   std::ofstream picture;

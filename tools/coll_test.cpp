@@ -58,17 +58,22 @@ std::vector<problem> kinds_of(const coll_test_options& o) {
   const auto types = chosen(all_types(), o.type, "--type");
   const auto redops = chosen(all_redops(), o.redop, "--redop");
   for (const operation op : chosen(all_operations(), o.op, "--op")) {
+    if (o.uneven && !in_parts(op)) continue;
     for (const data_type type : types) {
+      const problem kind{.op = op, .type = type, .root = o.root, .uneven = o.uneven};
       if (!reduces(op)) {
-        kinds.push_back({.op = op, .type = type, .root = o.root});
+        kinds.push_back(kind);
         continue;
       }
       for (const coll_op redop : redops) {
-        if (exists(type, redop)) {
-          kinds.push_back({.op = op, .type = type, .redop = redop, .root = o.root});
-        }
+        if (!exists(type, redop)) continue;
+        kinds.push_back(kind);
+        kinds.back().redop = redop;
       }
     }
+  }
+  if (kinds.empty() && o.uneven) {
+    throw error(errc::invalid_argument, "--uneven", o.op + " has no parts");
   }
   if (kinds.empty()) throw error(errc::invalid_argument, "--redop", o.redop + " of " + o.type);
   return kinds;
@@ -136,15 +141,15 @@ std::string figures(const problem& p, std::size_t bytes, const std::optional<out
 void print_head(int ranks, const world_options& o, const char* peer) {
   fmt::print("# {} ranks on {}; #wrong: integers exactly, floats within their roundings\n", ranks,
              o.device.name());
-  fmt::print("# {:<14} {:>11} {:>11} {:>5} {:>8} {:>5} {:^33} {:^33}{}\n", "", "", "", "", "", "",
+  fmt::print("# {:<16} {:>11} {:>11} {:>5} {:>8} {:>5} {:^33} {:^33}{}\n", "", "", "", "", "", "",
              "out-of-place", "in-place", peer != nullptr ? fmt::format("{:>10}", peer) : "");
-  fmt::print("# {:<14} {:>11} {:>11} {:>5} {:>8} {:>5}", "operation", "size", "count", "type",
+  fmt::print("# {:<16} {:>11} {:>11} {:>5} {:>8} {:>5}", "operation", "size", "count", "type",
              "redop", "root");
   for (int i = 0; i < 2; ++i) {
     fmt::print(" {:>9} {:>7} {:>7} {:>6}", "time", "algbw", "busbw", "#wrong");
   }
   fmt::print("{}\n", peer != nullptr ? "      time   busbw" : "");
-  fmt::print("# {:<14} {:>11} {:>11} {:>5} {:>8} {:>5}", "", "(B)", "(elements)", "", "", "");
+  fmt::print("# {:<16} {:>11} {:>11} {:>5} {:>8} {:>5}", "", "(B)", "(elements)", "", "", "");
   for (int i = 0; i < 2; ++i)
     fmt::print(" {:>9} {:>7} {:>7} {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
   fmt::print("{}\n", peer != nullptr ? "      (us)  (GB/s)" : "");
@@ -152,8 +157,8 @@ void print_head(int ranks, const world_options& o, const char* peer) {
 
 void print_line(const line& l, const std::string& peer) {
   const problem& p = l.what;
-  fmt::print("  {:<14} {:>11} {:>11} {:>5} {:>8} {:>5} {} {}{}\n", to_string(p.op), l.bytes,
-             p.count, to_string(p.type), reduces(p.op) ? to_string(p.redop) : "none",
+  fmt::print("  {:<16} {:>11} {:>11} {:>5} {:>8} {:>5} {} {}{}\n", name_of(p), l.bytes, p.count,
+             to_string(p.type), reduces(p.op) ? to_string(p.redop) : "none",
              has_root(p.op) ? p.root : -1, figures(p, l.bytes, l.apart),
              figures(p, l.bytes, l.in_place), peer);
   std::fflush(stdout);
@@ -266,7 +271,7 @@ int test_collectives(const coll_test_options& o) {
   }
   plan p = plan_of(o);
   const world_options options = world_for(o);
-  p.peer = o.peer;
+  p.peer = o.peer && !o.uneven;  // peers' programs have even parts
   if (!launched()) prepare_gpu(options);
   results all;
   bool first = false;

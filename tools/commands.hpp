@@ -59,8 +59,20 @@ struct bench_options {
   std::string bytes;  ///< from and to; empty: 8:64M
   int ranks = 0;      ///< 0: 4
   bool graph = false;
+  std::string peer;  ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
 };
 int bench(const bench_options& o);
+
+struct tune_options {
+  std::vector<int> ranks;  ///< none: 2, 4 and 8
+  std::string device = "cpu";
+  std::string out;     ///< empty: where collectives look for it
+  bool quick = false;  ///< fewer samples
+  bool times = false;  ///< show what was measured
+};
+/// Measures collectives and writes the table by which they choose; what it says of other devices
+/// and ranks stays.
+int tune(const tune_options& o);
 
 struct coll_test_options {
   std::string op = "all_reduce";  ///< this and the next two: a name, or all
@@ -75,6 +87,7 @@ struct coll_test_options {
   int threads = 0;  ///< ranks are threads of this process; 0: a launcher's, or 4 threads
   int iterations = 20;
   bool symmetric = false;
+  bool uneven = false;
   bool peer = true;
 };
 /// Tests collectives and measures them, in the table of nccl-tests. Returns 1 when a result is

@@ -8,6 +8,7 @@
 #include <hwloc.h>
 #endif
 
+#include "coll/tuning.hpp"
 #include "commands.hpp"
 #include "crosswarp/device_ref.hpp"
 #include "crosswarp/options.hpp"
@@ -71,6 +72,27 @@ json engines() {
   return all;
 }
 
+/// By what collectives choose here; see `crosswarp tune`.
+json tuning() {
+  json j = {{"file", nullptr}, {"lines", json::array()}, {"wrong", nullptr}};
+  const auto file = coll_impl::tuning_file_to_read();
+  if (!file) return j;
+  j["file"] = *file;
+  try {
+    for (const coll_impl::tuned& t : coll_impl::read_tuning(*file)) {
+      j["lines"].push_back({{"device", t.device},
+                            {"ranks", t.ranks},
+                            {"push", t.values.push},
+                            {"pull", t.values.pull},
+                            {"block", t.values.block},
+                            {"long_block", t.values.long_block}});
+    }
+  } catch (const error& e) {
+    j["wrong"] = e.what();
+  }
+  return j;
+}
+
 json gather() {
   json j;
   j["engines"] = engines();
@@ -95,6 +117,7 @@ json gather() {
                                   {"atomics", true},
                                   {"gpu_memory", cuda_device_count() > 0},
                                   {"means", means}}});
+  j["tuning"] = tuning();
   j["features"] = {{"cuda", CROSSWARP_HAVE_CUDA == 1},  {"fibers", CROSSWARP_HAVE_FIBERS == 1},
                    {"pmix", CROSSWARP_HAVE_PMIX == 1},  {"topology", CROSSWARP_HAVE_HWLOC == 1},
                    {"checked", CROSSWARP_CHECKED == 1}, {"schedules", schedule::available()}};
@@ -132,6 +155,32 @@ std::string features(const json& j, bool on) {
   return out.empty() ? "-" : out;
 }
 
+void print_tuning(const json& t, const json& devices) {
+  fmt::print("\ntuning of collectives\n");
+  if (t["file"].is_null()) {
+    const auto file = coll_impl::tuning_file();
+    fmt::print("  the defaults: {}\n",
+               file ? "there is no " + *file + "; crosswarp tune writes it"
+                    : std::string("CROSSWARP_TUNING is none, or HOME is not set"));
+    return;
+  }
+  if (!t["wrong"].is_null()) {
+    fmt::print("  wrong, so that no communicator can be made: {}\n", t["wrong"].get<std::string>());
+    return;
+  }
+  fmt::print("  {}\n", t["file"].get<std::string>());
+  for (const json& d : devices) {
+    std::string ranks;
+    for (const json& l : t["lines"]) {
+      if (l["device"] != d["description"]) continue;
+      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", l["ranks"].get<int>());
+    }
+    fmt::print("  {:<8} {}\n", d["name"].get<std::string>(),
+               ranks.empty() ? "the defaults: it is not in there"
+                             : "for " + ranks + " ranks; else the defaults");
+  }
+}
+
 void print(const json& j) {
   fmt::print("crosswarp {}\n\ndevices\n", j["version"].get<std::string>());
   for (const json& d : j["devices"]) {
@@ -161,6 +210,7 @@ void print(const json& j) {
     fmt::print("  {:<8} {}{}\n", e["name"].get<std::string>(),
                e["found"].get<bool>() ? "" : "not found: ", e["where_or_why"].get<std::string>());
   }
+  print_tuning(j["tuning"], j["devices"]);
   if (j.contains("paths")) {
     fmt::print("\npaths, from the rank in front to ranks 0, 1, ...\n");
     int rank = 0;

@@ -100,6 +100,10 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
   bench->add_option("--bytes", o.bytes, "coll: from and to, as 1K:64M; 4 times as many each time");
   bench->add_flag("--graph", o.graph, "coll: 50 calls of bf16, recorded once and replayed");
   bench->add_option("--ranks", o.ranks, "coll: how many")->check(CLI::Range(1, 64));
+  bench
+      ->add_option("--peer", o.peer,
+                   "coll: measured beside it; without it mpi on a CPU, where it is there")
+      ->check(CLI::IsMember({"mpi", "nccl", "none"}));
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");
 }
@@ -122,6 +126,8 @@ void add_coll_test(CLI::App& app, tool::coll_test_options& o) {
   test->add_option("--root", o.root, "Of those that have one")->check(integer("a rank"));
   test->add_option("--iterations", o.iterations, "So many calls are timed; 0: only tested")
       ->check(CLI::Range(0, 1'000'000));
+  test->add_flag("--uneven", o.uneven,
+                 "Ranks' parts differ, by as many bytes in all: all_gather_v and so on");
   test->add_flag("--symmetric", o.symmetric, "Input and result lie in the symmetric heap");
   test->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
   test->add_option("-t,--threads", o.threads, "Ranks are so many threads of this process")
@@ -129,6 +135,18 @@ void add_coll_test(CLI::App& app, tool::coll_test_options& o) {
   test->add_flag_callback(
       "--no-peer", [&o] { o.peer = false; },
       "Do not measure another library beside it: MPI on a CPU, NCCL where each rank has a GPU");
+}
+
+void add_tune(CLI::App& app, tool::tune_options& o) {
+  CLI::App* tune = app.add_subcommand(
+      "tune", "Measure all_reduce's algorithms, and write the table by which collectives choose");
+  tune->add_option("--ranks", o.ranks, "For so many (2, 4 and 8); may be given several times")
+      ->check(CLI::Range(2, 64));
+  tune->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
+  tune->add_option("--out", o.out,
+                   "The file (where collectives look for it, see CROSSWARP_TUNING)");
+  tune->add_flag("--quick", o.quick, "About a quarter of the samples");
+  tune->add_flag("--times", o.times, "Show what was measured");
 }
 
 void add_tour(CLI::App& app, tool::tour_options& o) {
@@ -233,6 +251,8 @@ int main(int argc, char** argv) {
   add_tour(app, tour);
   tool::coll_test_options coll_test;
   add_coll_test(app, coll_test);
+  tool::tune_options tune;
+  add_tune(app, tune);
   add_bench_rank(app, rank);
   std::vector<std::string> words(argv + 1, argv + argc);
   run.command = split_command(words);
@@ -253,6 +273,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("tour")) return tool::tour(tour);
     if (app.got_subcommand("bench")) return tool::bench(bench);
     if (app.got_subcommand("coll-test")) return tool::test_collectives(coll_test);
+    if (app.got_subcommand("tune")) return tool::tune(tune);
     if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank);
   } catch (const crosswarp::error& e) {
     fmt::print(stderr, "crosswarp: {}\n", e.what());

@@ -11,6 +11,9 @@ namespace crosswarp::tool {
 std::vector<bench::row> run_benchmarks(const std::vector<std::string>& names,
                                        const bench::setup& s);
 
+/// Rank 0's rows of a rank benchmark, on the setup's ranks.
+std::vector<bench::row> run_ranks(const std::string& name, const bench::setup& s);
+
 /// For what will be measured: opened first, so that nothing is measured in vain. Throws error that
 /// names the option.
 std::ofstream create_file(const std::string& path, const std::string& option);

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -52,17 +53,31 @@ enum class data_type : std::uint8_t { f64, f32, f16, bf16, e4m3, e5m2, i32, i64 
 template <class T>
 struct data_type_of;
 
+/// Bytes up to which all_reduce takes which algorithm, and how many are worth a block of their own.
+/// `crosswarp tune` measures them.
+struct coll_tuning {
+  std::size_t push = 0;                 ///< up to here push, as far as there is room for packets
+  std::size_t pull = 0;                 ///< up to here pull, then two shots
+  std::size_t block = 8U << 10U;        ///< for each block; at least 256
+  std::size_t long_block = 32U << 10U;  ///< the same in two shots
+};
+
+/// All ranks pass the same.
 struct coll_options {
   /// Channels for calls that kernels make, see device/coll.hpp.
   int channels = 16;
   /// Of each channel of those: what one step of a long call moves.
   std::size_t shelf_bytes = 64U << 10U;
-  /// The algorithm of all_reduce; automatic: by size, see explain().
+  /// The algorithm of all_reduce; automatic: by size, see explain(). Results have the same bits
+  /// either way; any other makes the way to them the same for all sizes.
   coll_algorithm algorithm = coll_algorithm::automatic;
   /// Room for so many recorded calls, see register_recorded(); each takes 128 bytes of the device.
   std::size_t recorded_calls = 4096;
   /// The number of the first step; for tests of what happens when numbers wrap around.
   std::uint32_t first_epoch = 0;
+  /// None: what rank 0 finds in the file that CROSSWARP_TUNING names, or among its user's settings;
+  /// else the defaults.
+  std::optional<coll_tuning> tuning = {};
 };
 
 /// Collectives of a world's ranks. Making one is collective; it takes memory of the symmetric heap,
@@ -72,7 +87,9 @@ struct coll_options {
 /// other. Throws error; what goes wrong later, check() tells.
 class coll {
  public:
-  /// Throws error(not_supported) when a rank's memory is not mapped here.
+  /// Throws error(not_supported) when a rank can be reached by nothing; error(asymmetric) when
+  /// ranks pass other options; error(invalid_argument) for a file of tuning that is none. The last
+  /// two on all ranks.
   explicit coll(world& w, const coll_options& options = {});
   ~coll();
   coll(coll&&) noexcept;
@@ -84,9 +101,10 @@ class coll {
   /// Channel 0 of those that are for kernels' own calls, by value.
   [[nodiscard]] device::coll device() const noexcept;
 
-  // ---- on a stream; the world's unless another is named. What they mean is said in
-  //      device/coll.hpp. What lies in the symmetric heap, or in a registered buffer, lies at the
-  //      same place there on all ranks.
+  // ---- on a stream; the world's unless another is named. What they mean, and which may be made in
+  //      place, is said in device/coll.hpp; strides are one part. What lies in the symmetric heap,
+  //      or in a registered buffer, lies at the same place there on all ranks; of a call in place,
+  //      the longer memory.
 
   void all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                   stream* on = nullptr);
@@ -115,6 +133,29 @@ class coll {
     int with;
   };
   void exchange(std::span<const message> all, stream* on = nullptr);
+
+  // Of uneven parts, of 64 ranks at most: counts and places by rank, in bytes, or of reductions in
+  // elements. They are copied. All ranks pass the same counts.
+  // Throw error(invalid_argument) when there are not as many as ranks, or more elements than memory
+  // can have; error(not_supported) for more ranks.
+
+  using by_rank = std::span<const std::size_t>;
+  void reduce_scatter_v(void* out, const void* in, by_rank counts, by_rank places, data_type type,
+                        coll_op op, stream* on = nullptr);
+  void all_gather_v(void* out, const void* in, by_rank counts, by_rank places,
+                    stream* on = nullptr);
+  void gather_v(void* out, const void* in, by_rank counts, by_rank places, int root,
+                stream* on = nullptr);
+  void scatter_v(void* out, const void* in, by_rank counts, by_rank places, int root,
+                 stream* on = nullptr);
+  /// What goes to each rank, and what comes from each.
+  struct all_to_all_plan {
+    by_rank send_counts;
+    by_rank send_places;
+    by_rank receive_counts;
+    by_rank receive_places;
+  };
+  void all_to_all_v(void* out, const void* in, const all_to_all_plan& plan, stream* on = nullptr);
 
   template <class T>
   void all_reduce(T* out, const T* in, std::size_t count, coll_op op = coll_op::sum,

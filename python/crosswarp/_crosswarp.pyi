@@ -76,6 +76,47 @@ class Coll:
     def broadcast(self, data: int, bytes: int, root: int, stream: int | None) -> None: ...
     def gather(self, out: int, inp: int, bytes: int, root: int, stream: int | None) -> None: ...
     def scatter(self, out: int, inp: int, bytes: int, root: int, stream: int | None) -> None: ...
+    def reduce_scatter_v(
+        self,
+        out: int,
+        inp: int,
+        counts: Sequence[int],
+        places: Sequence[int],
+        type: int,
+        op: int,
+        stream: int | None,
+    ) -> None: ...
+    def all_gather_v(
+        self, out: int, inp: int, counts: Sequence[int], places: Sequence[int], stream: int | None
+    ) -> None: ...
+    def gather_v(
+        self,
+        out: int,
+        inp: int,
+        counts: Sequence[int],
+        places: Sequence[int],
+        root: int,
+        stream: int | None,
+    ) -> None: ...
+    def scatter_v(
+        self,
+        out: int,
+        inp: int,
+        counts: Sequence[int],
+        places: Sequence[int],
+        root: int,
+        stream: int | None,
+    ) -> None: ...
+    def all_to_all_v(
+        self,
+        out: int,
+        inp: int,
+        send_counts: Sequence[int],
+        send_places: Sequence[int],
+        receive_counts: Sequence[int],
+        receive_places: Sequence[int],
+        stream: int | None,
+    ) -> None: ...
     def barrier(self, stream: int | None) -> None: ...
     def register_buffer(self, data: int, bytes: int) -> None: ...
     def unregister_buffer(self, data: int) -> None: ...

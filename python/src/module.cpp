@@ -243,6 +243,36 @@ class communicator {
   void scatter(address out, address in, std::size_t bytes, int root, std::optional<address> on) {
     queue("scatter", on, [&](coll& c, stream* s) { c.scatter(to(out), from(in), bytes, root, s); });
   }
+  using numbers = std::vector<std::size_t>;
+  void reduce_scatter_v(address out, address in, const numbers& counts, const numbers& places,
+                        int type, int op, std::optional<address> on) {
+    queue("reduce_scatter_v", on, [&](coll& c, stream* s) {
+      c.reduce_scatter_v(to(out), from(in), counts, places, type_of(type), op_of(op), s);
+    });
+  }
+  void all_gather_v(address out, address in, const numbers& counts, const numbers& places,
+                    std::optional<address> on) {
+    queue("all_gather_v", on,
+          [&](coll& c, stream* s) { c.all_gather_v(to(out), from(in), counts, places, s); });
+  }
+  void gather_v(address out, address in, const numbers& counts, const numbers& places, int root,
+                std::optional<address> on) {
+    queue("gather_v", on,
+          [&](coll& c, stream* s) { c.gather_v(to(out), from(in), counts, places, root, s); });
+  }
+  void scatter_v(address out, address in, const numbers& counts, const numbers& places, int root,
+                 std::optional<address> on) {
+    queue("scatter_v", on,
+          [&](coll& c, stream* s) { c.scatter_v(to(out), from(in), counts, places, root, s); });
+  }
+  void all_to_all_v(address out, address in, const numbers& send_counts, const numbers& send_places,
+                    const numbers& receive_counts, const numbers& receive_places,
+                    std::optional<address> on) {
+    queue("all_to_all_v", on, [&](coll& c, stream* s) {
+      c.all_to_all_v(to(out), from(in), {send_counts, send_places, receive_counts, receive_places},
+                     s);
+    });
+  }
   void barrier(std::optional<address> on) {
     queue("barrier", on, [](coll& c, stream* s) { c.barrier(s); });
   }
@@ -415,6 +445,16 @@ void bind_coll(nb::module_& m) {
            "stream"_a.none(), unlocked())
       .def("scatter", &communicator::scatter, "out"_a, "inp"_a, "bytes"_a, "root"_a,
            "stream"_a.none(), unlocked())
+      .def("reduce_scatter_v", &communicator::reduce_scatter_v, "out"_a, "inp"_a, "counts"_a,
+           "places"_a, "type"_a, "op"_a, "stream"_a.none(), unlocked())
+      .def("all_gather_v", &communicator::all_gather_v, "out"_a, "inp"_a, "counts"_a, "places"_a,
+           "stream"_a.none(), unlocked())
+      .def("gather_v", &communicator::gather_v, "out"_a, "inp"_a, "counts"_a, "places"_a, "root"_a,
+           "stream"_a.none(), unlocked())
+      .def("scatter_v", &communicator::scatter_v, "out"_a, "inp"_a, "counts"_a, "places"_a,
+           "root"_a, "stream"_a.none(), unlocked())
+      .def("all_to_all_v", &communicator::all_to_all_v, "out"_a, "inp"_a, "send_counts"_a,
+           "send_places"_a, "receive_counts"_a, "receive_places"_a, "stream"_a.none(), unlocked())
       .def("barrier", &communicator::barrier, "stream"_a.none(), unlocked())
       .def("register_buffer", &communicator::register_buffer, "data"_a, "bytes"_a, unlocked())
       .def("unregister_buffer", &communicator::unregister_buffer, "data"_a, unlocked())

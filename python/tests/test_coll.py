@@ -223,6 +223,61 @@ def test_jax_arrays():
         assert (got == 3).all()
 
 
+# ---- uneven parts
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_uneven_parts(seed):
+    rng = np.random.default_rng(seed)
+    n = 4
+    counts = [int(c) for c in rng.integers(0, 5, n)]
+    counts[seed % n] = 0
+    matrix = rng.integers(0, 5, (n, n))
+    root = seed % n
+    row = (2, 3)
+    x = [rng.integers(0, 100, (counts[r], *row)).astype(np.int32) for r in range(n)]
+    whole = [rng.integers(0, 100, (sum(counts), *row)).astype(np.float32) for _ in range(n)]
+    sent = [rng.integers(0, 100, (int(matrix[r].sum()), *row)).astype(np.int16) for r in range(n)]
+    begin = np.concatenate([[0], np.cumsum(counts)])
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        me = world.rank
+        mine = slice(begin[me], begin[me + 1])
+        got = coll.all_gather_v(x[me], counts)
+        assert same(got, np.concatenate(x))
+        got = coll.gather_v(x[me], np.array(counts), root=root)
+        assert got is None if me != root else same(got, np.concatenate(x))
+        part = np.empty((counts[me], *row), np.float32)
+        got = coll.scatter_v(whole[root] if me == root else None, counts, part, root=root)
+        assert got is part and same(part, whole[root][mine])
+        assert same(coll.reduce_scatter_v(whole[me], counts), sum(whole)[mine])
+        assert same(coll.reduce_scatter_v(whole[me], counts, op="max"), np.max(whole, axis=0)[mine])
+        got = coll.all_to_all_v(sent[me], matrix[me], matrix[:, me])
+        begins = [np.concatenate([[0], np.cumsum(matrix[r])]) for r in range(n)]
+        want = [sent[r][begins[r][me] : begins[r][me + 1]] for r in range(n)]
+        assert same(got, np.concatenate(want))
+
+    on_ranks(n, rank_main)
+
+
+def test_uneven_parts_that_differ_are_told():
+    def told(call):
+        def rank_main(world):
+            coll = crosswarp.Coll(world)
+            with pytest.raises(crosswarp.Error) as raised:
+                call(coll, world.rank)
+            assert raised.value.code == "asymmetric"
+
+        on_ranks(2, rank_main)
+
+    told(lambda c, r: c.all_gather_v(np.ones(2), [2, 2] if r == 0 else [3, 2]))
+    told(lambda c, r: c.gather_v(np.ones(2), [2, 2] if r == 0 else [3, 2]))
+    told(lambda c, r: c.reduce_scatter_v(np.ones(4), [2, 2] if r == 0 else [1, 3]))
+    told(lambda c, r: c.all_to_all_v(np.ones(4), [2, 2], [2, 3] if r == 0 else [2, 2]))
+    told(lambda c, r: c.all_gather_v(np.ones((2, 1 + r)), [2, 2]))
+
+
 # ---- bad input
 
 
@@ -253,6 +308,19 @@ def raised(kind, match, call):
         (ValueError, "root 1: there are 1 ranks", lambda c, w: c.broadcast(np.ones(3), root=1)),
         (TypeError, "root is a rank", lambda c, w: c.broadcast(np.ones(3), root="0")),
         (ValueError, "has no streams", lambda c, w: c.all_reduce(np.ones(3), stream=0)),
+        (ValueError, "2 counts for 1 ranks", lambda c, w: c.all_gather_v(np.ones(3), [3, 0])),
+        (ValueError, "below zero", lambda c, w: c.all_gather_v(np.ones(3), [-3])),
+        (TypeError, "counts are whole numbers", lambda c, w: c.all_gather_v(np.ones(3), [3.0])),
+        (TypeError, "counts are whole numbers", lambda c, w: c.all_gather_v(np.ones(3), 3)),
+        (ValueError, "has not the 2 rows", lambda c, w: c.all_gather_v(np.ones(3), [2])),
+        (ValueError, "has not the 1 rows", lambda c, w: c.all_gather_v(np.ones(()), [1])),
+        (ValueError, "has not the 2 rows", lambda c, w: c.gather_v(np.ones(3), [2])),
+        (ValueError, "has not the 2 rows", lambda c, w: c.scatter_v(np.ones(3), [2])),
+        (ValueError, "nothing to scatter", lambda c, w: c.scatter_v(None, [2])),
+        (ValueError, "out has 2 elements, the result 3", lambda c, w: c.scatter_v(np.ones(3), [3], np.ones(2))),
+        (ValueError, "has not the 2 rows", lambda c, w: c.reduce_scatter_v(np.ones(3), [2])),
+        (ValueError, "2 receive_counts for 1", lambda c, w: c.all_to_all_v(np.ones(3), [3], [3, 0])),
+        (ValueError, "has not the 4 rows", lambda c, w: c.all_to_all_v(np.ones(3), [4], [4])),
         (ValueError, "nothing to scatter", lambda c, w: c.scatter(out=np.ones(3))),
         (crosswarp.Error, "none of automatic, push", lambda c, w: crosswarp.Coll(w, algorithm="ring")),
         (TypeError, "a World is needed", lambda c, w: crosswarp.Coll(None)),
@@ -290,6 +358,8 @@ def test_parts_have_to_be_equal():
         if world.rank == 1:
             with pytest.raises(ValueError, match="pass out"):
                 coll.scatter()
+            with pytest.raises(ValueError, match="pass out"):
+                coll.scatter_v(None, [1, 1])
 
     on_ranks(2, rank_main)
 

@@ -10,6 +10,7 @@
 
 #include "coll/kernels.hpp"
 #include "coll/registry.hpp"
+#include "coll/tuning.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/world_launch.hpp"
 
@@ -57,10 +58,20 @@ int multiprocessors(device_ref d) {
 /// A rank on a CPU is one thread. On a GPU ranks may share the multiprocessors: all their blocks
 /// have to be there at once, twice over when they are placed early. Measured on an H200, see
 /// docs/measurements/coll.md.
-shape_rules rules_for(world& w) {
+shape_rules rules_for(world& w, const coll_tuning& tuning) {
   const device_ref d = w.options().device;
   if (d.kind() == device_kind::cpu) {
-    return {1, 1, ~std::size_t{0}, ~std::size_t{0}, 256U << 10U, 256, 8, 4U << 10U, 64U << 10U, 0};
+    const std::size_t push = 256;
+    return {1,
+            1,
+            tuning.block,
+            tuning.long_block,
+            256U << 10U,
+            push,
+            std::min(push, tuning.push),
+            tuning.pull,
+            64U << 10U,
+            0};
   }
   const int ranks = w.size();
   const int here = world_impl::gathered_ranks(w.state());
@@ -72,12 +83,12 @@ shape_rules rules_for(world& w) {
       (4U << 20U) / static_cast<std::size_t>(blocks) / 1024 * 1024, 32U << 10U, 128U << 10U);
   return {blocks,
           512,
-          8U << 10U,
-          ranks == 2 ? 16U << 10U : 32U << 10U,
+          tuning.block,
+          tuning.long_block,
           shelf,
           push,
-          push * static_cast<std::size_t>(blocks),
-          (512U << 10U) / static_cast<std::size_t>(ranks),
+          std::min(push * static_cast<std::size_t>(blocks), tuning.push),
+          tuning.pull,
           1U << 20U,
           ranks == 2 ? 4U << 20U : 1U << 20U};
 }
@@ -198,7 +209,8 @@ struct coll::state {
   state(world& w, const coll_options& o)
       : of(&w),
         options(o),
-        rules(rules_for(w)),
+        tuning(coll_impl::agree_on_tuning(w, o)),
+        rules(rules_for(w, tuning.values)),
         runs(w.options().device, std::span<const int>(runs_of(w))),
         queued(w, sizes_for(w, {rules.blocks, rules.shelf, rules.push_per_block / 8}), runs,
                o.first_epoch),
@@ -295,6 +307,11 @@ struct coll::state {
     coll_impl::queue_move(on(named), shape_for(c.count, blocks, false), kind, c);
   }
 
+  void move_uneven(coll_impl::uneven_kind kind, const call& c, stream* named) const {
+    const launch_shape shape = shape_for(c.count, blocks_for(c.count), false);
+    coll_impl::queue_uneven(on(named), shape, kind, c);
+  }
+
   void reduce(reduction_kind kind, call c, data_type type, const launch_shape& shape,
               stream* named) const {
     const bool on_bits =
@@ -338,6 +355,7 @@ struct coll::state {
 
   world* of;
   coll_options options;
+  coll_impl::chosen_tuning tuning;
   shape_rules rules;
   buffer<int> runs;    // see runs_of()
   channel_set queued;  // for what the host queues
@@ -405,11 +423,14 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
     return {asked, asked == coll_algorithm::push ? push_blocks : s.blocks_for(bytes), false,
             "asked for in coll_options"};
   }
+  const auto bytes_by = [&](std::size_t limit) {
+    return std::to_string(limit) + " bytes (by " + s.tuning.source + ") ";
+  };
   if (s.queued.images) {
     if (bytes <= s.rules.pull_bytes) {
       return {coll_algorithm::pull, s.blocks_for(bytes), false,
-              "up to " + std::to_string(s.rules.pull_bytes) +
-                  " bytes everything is sent to ranks that are not mapped"};
+              "up to " + bytes_by(s.rules.pull_bytes) +
+                  "everything is sent to ranks that are not mapped"};
     }
     if (bytes <= s.two_shot_bytes()) {
       return {coll_algorithm::two_shot, s.blocks_for(bytes, s.rules.long_per_block), false,
@@ -421,20 +442,22 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
   }
   if (bytes <= std::min(s.rules.push_bytes, room)) {
     return {coll_algorithm::push, push_blocks, false,
-            "up to " + std::to_string(s.rules.push_bytes) +
-                " bytes a meeting takes longer than sending everything to everybody"};
+            "up to " + bytes_by(s.rules.push_bytes) +
+                "a meeting takes longer than sending everything to everybody"};
   }
   if (bytes <= s.rules.pull_bytes) {
     return {coll_algorithm::pull, s.blocks_for(bytes, s.rules.per_block / 2), false,
-            "up to " + std::to_string(s.rules.pull_bytes) + " bytes, " + ranks +
+            "up to " + bytes_by(s.rules.pull_bytes) + ranks +
                 " read everything faster than they meet twice"};
   }
   const bool direct = s.buffers.find(out, bytes) && s.buffers.find(in, bytes);
   return {coll_algorithm::two_shot, s.blocks_for(bytes, s.rules.long_per_block), direct,
-          direct ? "long, and both are symmetric or registered memory: each element is read and "
-                   "written once"
-                 : "long; through the communicator's own memory, as the caller's is neither "
-                   "symmetric nor registered"};
+          "above " + bytes_by(std::max(s.rules.push_bytes, s.rules.pull_bytes)) +
+              (direct ? "two meetings cost less than what they save; both are symmetric or "
+                        "registered memory: "
+                        "each element is read and written once"
+                      : "two meetings cost less than what they save; through the communicator's "
+                        "own memory, as the caller's is neither symmetric nor registered")};
 }
 
 void coll::all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
@@ -559,6 +582,95 @@ void coll::exchange(std::span<const message> all, stream* on) {
   }
   const launch_shape shape = state_->shape_for(longest, blocks, false);
   coll_impl::queue_messages(state_->on(on), shape, m);
+}
+
+// ---- uneven parts
+
+namespace {
+
+/// A copy for the kernel's arguments. `size`: of an element.
+coll_impl::uneven copied(const char* name, int ranks, coll::by_rank counts, coll::by_rank places,
+                         std::size_t size) {
+  if (ranks > coll_impl::most_uneven) {
+    throw error(errc::not_supported, name,
+                "on streams parts are of " + std::to_string(coll_impl::most_uneven) +
+                    " ranks at most; kernels can make the call themselves for more");
+  }
+  const auto n = static_cast<std::size_t>(ranks);
+  if (counts.size() != n || places.size() != n) {
+    throw error(errc::invalid_argument, name,
+                std::to_string(counts.size()) + " counts and " + std::to_string(places.size()) +
+                    " places for " + std::to_string(ranks) + " ranks");
+  }
+  coll_impl::uneven all;
+  for (std::size_t r = 0; r < n; ++r) {
+    const std::size_t most = std::numeric_limits<std::size_t>::max() / size / n;
+    if (counts[r] > most || places[r] > most) {
+      throw error(errc::invalid_argument, name,
+                  std::to_string(counts[r]) + " elements at " + std::to_string(places[r]) +
+                      " for rank " + std::to_string(r) + " are more than memory can have");
+    }
+    all.counts[r] = counts[r];
+    all.places[r] = places[r];
+  }
+  return all;
+}
+
+std::size_t longest_of(coll::by_rank counts) {
+  return *std::max_element(counts.begin(), counts.end());
+}
+
+}  // namespace
+
+void coll::reduce_scatter_v(void* out, const void* in, by_rank counts, by_rank places,
+                            data_type type, coll_op op, stream* on) {
+  const auto parts = copied("reduce_scatter_v", size(), counts, places, size_of(type));
+  std::size_t all = 0;
+  for (const std::size_t count : counts) all += count;
+  call c = state_->make(out, in, all);
+  c.op = op;
+  c.parts = &parts;
+  const std::size_t bytes = all * size_of(type);
+  state_->reduce(reduction_kind::reduce_scatter_v, c, type,
+                 state_->shape_for(bytes, state_->blocks_for(bytes), false), on);
+}
+
+void coll::all_gather_v(void* out, const void* in, by_rank counts, by_rank places, stream* on) {
+  const auto parts = copied("all_gather_v", size(), counts, places, 1);
+  call c = state_->make(out, in, longest_of(counts));
+  c.parts = &parts;
+  state_->move_uneven(coll_impl::uneven_kind::all_gather, c, on);
+}
+
+void coll::gather_v(void* out, const void* in, by_rank counts, by_rank places, int root,
+                    stream* on) {
+  state_->check_root("gather_v", root);
+  const auto parts = copied("gather_v", size(), counts, places, 1);
+  call c = state_->make(out, in, longest_of(counts));
+  c.root = root;
+  c.parts = &parts;
+  state_->move_uneven(coll_impl::uneven_kind::gather, c, on);
+}
+
+void coll::scatter_v(void* out, const void* in, by_rank counts, by_rank places, int root,
+                     stream* on) {
+  state_->check_root("scatter_v", root);
+  const auto parts = copied("scatter_v", size(), counts, places, 1);
+  call c = state_->make(out, in, longest_of(counts));
+  c.root = root;
+  c.parts = &parts;
+  state_->move_uneven(coll_impl::uneven_kind::scatter, c, on);
+}
+
+/// Nobody knows how much the others send, and all have to take as many blocks: those of a long
+/// call.
+void coll::all_to_all_v(void* out, const void* in, const all_to_all_plan& plan, stream* on) {
+  const auto sent = copied("all_to_all_v", size(), plan.send_counts, plan.send_places, 1);
+  const auto received = copied("all_to_all_v", size(), plan.receive_counts, plan.receive_places, 1);
+  call c = state_->make(out, in, 0);
+  c.parts = &received;
+  const launch_shape shape{.blocks = state_->rules.blocks, .threads = state_->rules.threads};
+  coll_impl::queue_all_to_all_v(state_->on(on), shape, sent, c);
 }
 
 // ---- sums that go on

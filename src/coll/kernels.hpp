@@ -13,6 +13,15 @@ struct late_memory {
   device::symmetric<std::byte> in;
 };
 
+/// Ranks whose counts and places fit into a kernel's arguments, which have 4 KiB on a GPU.
+constexpr int most_uneven = 64;
+
+/// Uneven parts, by rank.
+struct uneven {
+  std::size_t counts[most_uneven] = {};
+  std::size_t places[most_uneven] = {};
+};
+
 /// A queued call, as its kernel gets it.
 struct call {
   device::coll with;
@@ -29,9 +38,11 @@ struct call {
   device::symmetric<std::byte> shared_in;
   const late_memory* late = nullptr;  ///< or where that will be; in the device's memory
   std::uint32_t places = 0;           ///< which registrations these are, for ranks to agree on
+  /// Of those that end in _v, for the host that queues them; their kernels get a copy.
+  const uneven* parts = nullptr;
 };
 
-enum class reduction_kind { all_reduce, reduce, reduce_scatter };
+enum class reduction_kind { all_reduce, reduce, reduce_scatter, reduce_scatter_v };
 
 /// Queues a reduction of elements of one type; each in a file of its own.
 void queue_f64(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
@@ -45,6 +56,12 @@ void queue_i64(stream& on, const launch_shape& shape, reduction_kind kind, const
 
 enum class move_kind { barrier, all_gather, broadcast, gather, scatter, all_to_all };
 void queue_move(stream& on, const launch_shape& shape, move_kind kind, const call& c);
+
+/// Those of call::parts.
+enum class uneven_kind { all_gather, gather, scatter };
+void queue_uneven(stream& on, const launch_shape& shape, uneven_kind kind, const call& c);
+/// What goes to ranks, and what comes from them as call::parts.
+void queue_all_to_all_v(stream& on, const launch_shape& shape, const uneven& sent, const call& c);
 
 /// Messages of one launch. Those in one direction between the same two ranks are a lane: they go
 /// one after the other, by blocks of their own.

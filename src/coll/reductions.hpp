@@ -73,6 +73,17 @@ struct reduce_scatter_kernel : kernel_rules {
   }
 };
 
+template <class T>
+struct reduce_scatter_v_kernel : kernel_rules {
+  CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& parts,
+                        const device::coll_ops::any& op) const {
+    note(k, c.outcome,
+         channel_of(k, c).reduce_scatter_v(k.block(), reinterpret_cast<T*>(c.out),
+                                           reinterpret_cast<const T*>(c.in), parts.counts,
+                                           parts.places, op, {k.block_index(), k.block_count()}));
+  }
+};
+
 /// Sums of what models are made of have a kernel for each algorithm; other sums one, and other
 /// operations are found element by element.
 template <class T>
@@ -122,6 +133,8 @@ void queue_reduction(stream& on, const launch_shape& shape, reduction_kind kind,
       return launch(on, shape, reduce_kernel<T>{}, c, op);
     case reduction_kind::reduce_scatter:
       return launch(on, shape, reduce_scatter_kernel<T>{}, c, op);
+    case reduction_kind::reduce_scatter_v:
+      return launch(on, shape, reduce_scatter_v_kernel<T>{}, c, *c.parts, op);
   }
 }
 

@@ -41,6 +41,9 @@ const std::vector<setting>& all() {
        "seconds after which a wait gives up, a whole number; programs of shmem.h: none unless set"},
       {"CROSSWARP_LOG", "warn",
        "what is told on stderr, at most: off, error, warn, info, debug, trace"},
+      {"CROSSWARP_TUNING", "",
+       "file by which collectives choose, as crosswarp tune writes it; none: the defaults; unset: "
+       "crosswarp/tuning in XDG_CONFIG_HOME or ~/.config"},
       {"CROSSWARP_SELF_TEST", "1", "0 skips the check of each mapped peer at the start"},
   };
   return table;

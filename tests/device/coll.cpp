@@ -13,7 +13,7 @@
 #include <random>
 
 #include "crosswarp/launch.hpp"
-#include "support/coll_worlds.hpp"
+#include "support/coll_callers.hpp"
 
 namespace cw = crosswarp;
 namespace dev = crosswarp::device;
@@ -23,48 +23,6 @@ using cw::coll_op;
 using cw::status;
 
 namespace {
-
-enum class caller { host, thread, warp, block };
-
-/// Runs `Body` as a thread, a warp or a block of each rank, and notes what the call returned.
-template <class Body>
-struct run_as {
-  template <class... Args>
-  CW_FN void operator()(const dev::kernel_context& k, caller who, status* out,
-                        const dev::coll& with, const Args&... args) const {
-    status s = status::ok;
-    if (who == caller::block) {
-      s = Body{}(k.block(), with, args...);
-    } else if (who == caller::warp) {
-      const auto g = k.warp();
-      if (g.index() != 0) return;
-      s = Body{}(g, with, args...);
-    } else {
-      if (k.thread_index() != 0) return;
-      s = Body{}(k.thread(), with, args...);
-    }
-    if (k.thread_index() == 0) *out = s;
-  }
-};
-
-/// What a rank tests with. Nothing is allocated while kernels wait for each other.
-struct rank_setup {
-  cw::world& w;
-  cw::coll all;
-  cw::buffer<status> outcome{w.options().device, 1};
-
-  explicit rank_setup(cw::world& world, const cw::coll_options& o = {}) : w(world), all(world, o) {}
-
-  template <class Body, class... Args>
-  status call(caller who, const Args&... args) {
-    w.barrier();
-    cw::launch(w.stream(), {.threads = 40}, run_as<Body>{}, who, outcome.data(), all.device(),
-               args...);
-    w.stream().sync();
-    w.barrier();
-    return outcome.read().front();
-  }
-};
 
 // ---- elements
 
@@ -577,78 +535,56 @@ TEST(Exchanges, ByEverybodyFromEveryRoot) {
   }
 }
 
-struct uneven {
-  template <class G>
-  CW_FN status operator()(const G& g, const dev::coll& with, std::int32_t* out,
-                          const std::int32_t* in, const dev::coll::all_to_all_plan& plan,
-                          bool gather) const {
-    if (gather) return with.all_gather_v(g, out, in, plan.receive_counts, plan.receive_places);
-    return with.all_to_all_v(g, out, in, plan);
-  }
-};
-
-TEST(Exchanges, OfUnevenParts) {
-  with_ranks(3, [](cw::world& w) {
-    rank_setup t(w, {.channels = 1, .shelf_bytes = 4096});
-    const auto n = static_cast<std::size_t>(w.size());
-    const auto me = static_cast<std::size_t>(w.rank());
-    // Rank a sends rank b so many, with a gap between them.
-    const auto count = [](std::size_t a, std::size_t b) { return (a * 5 + b * 3) * 137 % 1200; };
-    std::vector<std::size_t> plan(4 * n);
-    for (std::size_t r = 0; r < n; ++r) {
-      plan[r] = count(me, r);
-      plan[n + r] = r * 1300;
-      plan[2 * n + r] = count(r, me);
-      plan[3 * n + r] = (n - 1 - r) * 1250;
-    }
-    const cw::buffer<std::size_t> counts(w.options().device, plan);
-    cw::buffer<std::int32_t> in(w.options().device, 1300 * n);
-    cw::buffer<std::int32_t> out(w.options().device, 1300 * n);
-    std::vector<std::int32_t> mine(1300 * n);
-    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = element(w.rank(), i);
-    in.write(mine);
-    const dev::coll::all_to_all_plan all{counts.data(), counts.data() + n, counts.data() + 2 * n,
-                                         counts.data() + 3 * n};
-    for (const caller who : {caller::thread, caller::warp, caller::block}) {
-      out.write(std::vector<std::int32_t>(1300 * n, -1));
-      ASSERT_EQ(
-          t.call<uneven>(who, out.data(), static_cast<const std::int32_t*>(in.data()), all, false),
-          status::ok);
-      std::vector<std::int32_t> want(1300 * n, -1);
-      for (std::size_t r = 0; r < n; ++r) {
-        for (std::size_t i = 0; i < count(r, me); ++i) {
-          want[(n - 1 - r) * 1250 + i] = element(static_cast<int>(r), me * 1300 + i);
+/// A rank's part lies where it belongs in the longer memory, and nothing else of that changes.
+TEST(Exchanges, InPlace) {
+  for (const int ranks : {1, 2, 4}) {
+    with_ranks(ranks, [](cw::world& w) {
+      rank_setup t(w, {.channels = 1, .shelf_bytes = 4096});
+      constexpr std::size_t longest = 3000;
+      const auto n = static_cast<std::size_t>(w.size());
+      const auto me = static_cast<std::size_t>(w.rank());
+      cw::buffer<std::int32_t> memory(w.options().device, longest * n);
+      for (int which = 0; which < 5; ++which) {
+        const bool sums = which == 0;
+        const bool in_is_longer = which == 1 || which == 4;
+        for (const std::size_t count : {std::size_t{1}, std::size_t{30}, longest}) {
+          const std::size_t part = sums ? 0 : me * count;
+          std::vector<std::int32_t> before(longest * n, -1);
+          const std::size_t brought = in_is_longer ? n * count : count;
+          for (std::size_t i = 0; i < brought; ++i) {
+            before[(in_is_longer ? 0 : part) + i] = element(w.rank(), i);
+          }
+          for (int root = 0; root < w.size(); ++root) {
+            const bool at_root = w.rank() == root;
+            auto want = before;
+            const auto got = wanted(which, w.rank(), w.size(), count, root);
+            const bool whole = which == 2 || (which == 3 && at_root);
+            const std::size_t results = whole ? n * count : count;
+            for (std::size_t i = 0; i < results; ++i) {
+              if (which != 0 && which != 3) want[(in_is_longer ? part : 0) + i] = got[i];
+              if (at_root && (which == 0 || which == 3)) want[i] = got[i];
+            }
+            for (const caller who : {caller::host, caller::thread, caller::warp, caller::block}) {
+              memory.write(before);
+              std::int32_t* const out = memory.data() + (in_is_longer ? part : 0);
+              const std::int32_t* const in = memory.data() + (in_is_longer ? 0 : part);
+              if (who == caller::host) {
+                w.barrier();
+                queue(t.all, which, out, in, count, root);
+                t.all.check();
+                w.barrier();
+              } else {
+                ASSERT_EQ(t.call<exchanges>(who, out, in, count, which, root), status::ok);
+              }
+              EXPECT_EQ(memory.read(), want)
+                  << "call " << which << ", " << count << " elements, root " << root << ", caller "
+                  << static_cast<int>(who);
+            }
+          }
         }
       }
-      EXPECT_EQ(out.read(), want);
-    }
-    // All gather as many from each as rank 0 gets of it.
-    std::vector<std::size_t> same(plan);
-    for (std::size_t r = 0; r < n; ++r) same[2 * n + r] = count(r, 0);
-    const cw::buffer<std::size_t> gathered(w.options().device, same);
-    const dev::coll::all_to_all_plan from{nullptr, nullptr, gathered.data() + 2 * n,
-                                          gathered.data() + 3 * n};
-    out.write(std::vector<std::int32_t>(1300 * n, -1));
-    ASSERT_EQ(t.call<uneven>(caller::block, out.data(), static_cast<const std::int32_t*>(in.data()),
-                             from, true),
-              status::ok);
-    std::vector<std::int32_t> want(1300 * n, -1);
-    for (std::size_t r = 0; r < n; ++r) {
-      for (std::size_t i = 0; i < count(r, 0); ++i) {
-        want[(n - 1 - r) * 1250 + i] = element(static_cast<int>(r), i);
-      }
-    }
-    EXPECT_EQ(out.read(), want);
-    // One expects more than it is sent: all learn it.
-    if (w.size() == 1) return;
-    if (w.rank() == 0) same[2 * n + 1] += 1;
-    const cw::buffer<std::size_t> wrong(w.options().device, same);
-    const dev::coll::all_to_all_plan misfit{wrong.data(), wrong.data() + n, wrong.data() + 2 * n,
-                                            wrong.data() + 3 * n};
-    EXPECT_EQ(t.call<uneven>(caller::block, out.data(), static_cast<const std::int32_t*>(in.data()),
-                             misfit, false),
-              status::invalid);
-  });
+    });
+  }
 }
 
 // ---- many channels at once

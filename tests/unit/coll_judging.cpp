@@ -32,9 +32,10 @@ bytes as_bytes(const std::vector<T>& v) {
 /// Moves a rank's part of what another rank passes in.
 bytes part(const problem& p, int from, std::size_t which) {
   const bytes all = input_of(p, from);
-  const std::size_t each = p.count * size_of(p.type);
-  return {all.begin() + static_cast<std::ptrdiff_t>(which * each),
-          all.begin() + static_cast<std::ptrdiff_t>((which + 1) * each)};
+  const std::size_t begin = places_of(p, from)[which] * size_of(p.type);
+  const std::size_t end = begin + counts_of(p, from)[which] * size_of(p.type);
+  return {all.begin() + static_cast<std::ptrdiff_t>(begin),
+          all.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
 /// What `rank` gets of an operation that reduces nothing, by its definition.
@@ -78,6 +79,73 @@ TEST(Moves, OneWrongBitIsOneWrongElement) {
       }
       EXPECT_EQ(wrong_in(p, 1, out), 3U) << to_string(op) << " of " << to_string(type);
     }
+  }
+}
+
+TEST(UnevenParts, AreAsMuchInAllAsEvenOnes) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    bool differ = false;
+    for (const operation op : {operation::all_gather, operation::all_to_all}) {
+      const problem p{.op = op, .ranks = ranks, .count = 100, .uneven = true};
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto counts = counts_of(p, rank);
+        std::size_t all = 0;
+        for (const std::size_t n : counts) {
+          all += n;
+          differ = differ || n != 100;
+        }
+        EXPECT_EQ(all, 100U * static_cast<std::size_t>(ranks)) << ranks;
+        // What one sends is what the other expects.
+        for (int r = 0; r < ranks; ++r) {
+          if (op != operation::all_to_all) continue;
+          EXPECT_EQ(counts[static_cast<std::size_t>(r)],
+                    counts_of(p, r)[static_cast<std::size_t>(rank)]);
+        }
+      }
+    }
+    EXPECT_EQ(differ, ranks > 1) << ranks;
+  }
+}
+
+TEST(UnevenParts, OneWrongBitIsOneWrongElement) {
+  for (const operation op :
+       {operation::all_gather, operation::gather, operation::scatter, operation::all_to_all}) {
+    for (int rank = 0; rank < 5; ++rank) {
+      const problem p{.op = op,
+                      .type = data_type::bf16,
+                      .in = contents::random,
+                      .ranks = 5,
+                      .root = rank,
+                      .count = count,
+                      .uneven = true};
+      bytes out = moved(p, rank);
+      EXPECT_EQ(wrong_in(p, rank, out), 0U) << to_string(op);
+      if (out.empty()) continue;
+      out[out.size() / 2] ^= std::byte{1};
+      EXPECT_EQ(wrong_in(p, rank, out), 1U) << to_string(op);
+    }
+  }
+}
+
+TEST(UnevenParts, OfSumsBeginWhereTheOthersEnd) {
+  const problem whole{.type = data_type::i64, .ranks = 5, .count = 5 * 3000};
+  auto sums = elements<std::int64_t>(input_of(whole, 0));
+  for (int r = 1; r < 5; ++r) {
+    const auto next = elements<std::int64_t>(input_of(whole, r));
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += next[i];
+  }
+  const problem p{.op = operation::reduce_scatter,
+                  .type = data_type::i64,
+                  .ranks = 5,
+                  .count = 3000,
+                  .uneven = true};
+  for (std::size_t r = 0; r < 5; ++r) {
+    const auto begin = sums.begin() + static_cast<std::ptrdiff_t>(places_of(p, 0)[r]);
+    std::vector<std::int64_t> mine(begin, begin + static_cast<std::ptrdiff_t>(counts_of(p, 0)[r]));
+    EXPECT_EQ(wrong_in(p, static_cast<int>(r), as_bytes(mine)), 0U);
+    if (mine.empty()) continue;
+    mine.back() ^= 1;
+    EXPECT_EQ(wrong_in(p, static_cast<int>(r), as_bytes(mine)), 1U);
   }
 }
 

@@ -216,18 +216,36 @@ T element_at(std::span<const std::byte> all, std::size_t i) {
   return value;
 }
 
-/// Where in the reduction a rank's result begins.
+/// Elements of part `which`. As random as inputs, some have none, and all together are as many as
+/// even ones.
+std::size_t part_of(const problem& p, int which) {
+  if (!p.uneven) return p.count;
+  const auto weight = [&](int r) { return bits_at(p.ranks, static_cast<std::size_t>(r)) % 4; };
+  std::size_t weights = 0;
+  int last = 0;
+  for (int r = 0; r < p.ranks; ++r) {
+    weights += weight(r);
+    if (weight(r) != 0) last = r;
+  }
+  const std::size_t all = p.count * static_cast<std::size_t>(p.ranks);
+  if (weights == 0) return which == last ? all : 0;
+  if (which != last) return all / weights * weight(which);
+  return all - all / weights * (weights - weight(last));
+}
+
+/// Where a rank's part begins in a memory that is alike on all ranks.
 std::size_t first_of(const problem& p, int rank) {
-  return p.op == operation::reduce_scatter ? static_cast<std::size_t>(rank) * p.count : 0;
+  return places_of(p, rank)[static_cast<std::size_t>(rank)];
 }
 
 template <class T>
 std::size_t wrong_integers(const problem& p, int rank, std::span<const std::byte> out) {
-  const std::size_t first = first_of(p, rank);
-  std::vector<T> want(std::min(period, p.count));
+  const std::size_t first = p.op == operation::reduce_scatter ? first_of(p, rank) : 0;
+  const std::size_t count = elements_out(p, rank);
+  std::vector<T> want(std::min(period, count));
   for (std::size_t i = 0; i < want.size(); ++i) want[i] = reduced_integer<T>(p, first + i);
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < p.count; ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     if (element_at<T>(out, i) != want[i % period]) ++wrong;
   }
   return wrong;
@@ -235,8 +253,9 @@ std::size_t wrong_integers(const problem& p, int rank, std::span<const std::byte
 
 template <class T>
 std::size_t wrong_floats(const problem& p, int rank, std::span<const std::byte> out) {
-  const std::size_t first = first_of(p, rank);
-  std::vector<reference> want(std::min(period, p.count));
+  const std::size_t first = p.op == operation::reduce_scatter ? first_of(p, rank) : 0;
+  const std::size_t count = elements_out(p, rank);
+  std::vector<reference> want(std::min(period, count));
   std::vector<double> elements(static_cast<std::size_t>(p.ranks));
   for (std::size_t i = 0; i < want.size(); ++i) {
     for (int r = 0; r < p.ranks; ++r) {
@@ -246,41 +265,42 @@ std::size_t wrong_floats(const problem& p, int rank, std::span<const std::byte> 
     want[i] = reduced_float<T>(p, elements);
   }
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < p.count; ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     if (!is_right(element_at<T>(out, i), want[i % period])) ++wrong;
   }
   return wrong;
 }
 
-/// Whose element the result's is, and which of that one's.
+/// Elements of the result that come from one rank, one after the other.
 struct origin {
   int rank;
-  std::size_t index;
+  std::size_t first;  ///< of that rank's input
+  std::size_t count;
 };
-origin origin_of(const problem& p, int rank, std::size_t i) {
-  const auto me = static_cast<std::size_t>(rank);
-  switch (p.op) {
-    case operation::all_gather:
-    case operation::gather:
-      return {static_cast<int>(i / p.count), i % p.count};
-    case operation::all_to_all:
-      return {static_cast<int>(i / p.count), me * p.count + i % p.count};
-    case operation::scatter:
-      return {p.root, me * p.count + i};
-    default:
-      return {p.root, i};
+std::vector<origin> origins_of(const problem& p, int rank) {
+  if (p.op == operation::broadcast) return {{p.root, 0, p.count}};
+  if (p.op == operation::scatter) return {{p.root, first_of(p, rank), elements_out(p, rank)}};
+  std::vector<origin> all;
+  const auto counts = counts_of(p, rank);
+  for (int r = 0; r < p.ranks; ++r) {
+    const std::size_t first =
+        p.op == operation::all_to_all ? places_of(p, r)[static_cast<std::size_t>(rank)] : 0;
+    all.push_back({r, first, counts[static_cast<std::size_t>(r)]});
   }
+  return all;
 }
 
 /// Bit by bit: nobody may change what is only moved.
 template <class T>
 std::size_t wrong_moved(const problem& p, int rank, std::span<const std::byte> out) {
+  using bits = std::array<std::byte, sizeof(T)>;
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < elements_out(p); ++i) {
-    const origin from = origin_of(p, rank, i);
-    using bits = std::array<std::byte, sizeof(T)>;
-    const auto want = std::bit_cast<bits>(element<T>(p, from.rank, from.index));
-    if (element_at<bits>(out, i) != want) ++wrong;
+  std::size_t at = 0;
+  for (const origin& from : origins_of(p, rank)) {
+    for (std::size_t i = 0; i < from.count; ++i, ++at) {
+      const auto want = std::bit_cast<bits>(element<T>(p, from.rank, from.first + i));
+      if (element_at<bits>(out, at) != want) ++wrong;
+    }
   }
   return wrong;
 }
@@ -300,16 +320,37 @@ bool in_parts(operation op) noexcept {
   return op != operation::all_reduce && op != operation::reduce && op != operation::broadcast;
 }
 
-std::size_t elements_in(const problem& p) noexcept {
+std::size_t elements_in(const problem& p, int rank) noexcept {
+  if (!in_parts(p.op)) return p.count;
   const bool all = p.op == operation::reduce_scatter || p.op == operation::scatter ||
                    p.op == operation::all_to_all;
-  return p.count * (all ? static_cast<std::size_t>(p.ranks) : 1);
+  return all ? p.count * static_cast<std::size_t>(p.ranks) : part_of(p, rank);
 }
 
-std::size_t elements_out(const problem& p) noexcept {
+std::size_t elements_out(const problem& p, int rank) noexcept {
+  if (!in_parts(p.op)) return p.count;
   const bool all =
       p.op == operation::all_gather || p.op == operation::gather || p.op == operation::all_to_all;
-  return p.count * (all ? static_cast<std::size_t>(p.ranks) : 1);
+  return all ? p.count * static_cast<std::size_t>(p.ranks) : part_of(p, rank);
+}
+
+/// What ranks a and b exchange is part a + b of all parts: so everybody moves as much.
+std::vector<std::size_t> counts_of(const problem& p, int rank) {
+  std::vector<std::size_t> counts;
+  for (int r = 0; r < p.ranks; ++r) {
+    counts.push_back(part_of(p, p.op == operation::all_to_all ? (rank + r) % p.ranks : r));
+  }
+  return counts;
+}
+
+std::vector<std::size_t> places_of(const problem& p, int rank) {
+  std::vector<std::size_t> places;
+  std::size_t at = 0;
+  for (const std::size_t count : counts_of(p, rank)) {
+    places.push_back(at);
+    at += count;
+  }
+  return places;
 }
 
 bool has_result(const problem& p, int rank) noexcept {
@@ -324,7 +365,7 @@ double bus_factor(const problem& p) noexcept {
 
 std::vector<std::byte> input_of(const problem& p, int rank) {
   return with_type(p.type, [&]<class T>(T) {
-    const std::size_t count = elements_in(p);
+    const std::size_t count = elements_in(p, rank);
     std::vector<T> one(std::min(period, count));
     for (std::size_t i = 0; i < one.size(); ++i) one[i] = element<T>(p, rank, i);
     std::vector<std::byte> all(count * sizeof(T));
@@ -352,6 +393,10 @@ const char* to_string(operation op) noexcept {
   constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                    "reduce",     "all_to_all",     "gather",     "scatter"};
   return names[static_cast<int>(op)];
+}
+
+std::string name_of(const problem& p) {
+  return std::string(to_string(p.op)) + (p.uneven ? "_v" : "");
 }
 
 std::vector<operation> all_operations() {

@@ -36,14 +36,20 @@ struct problem {
   int ranks = 1;
   int root = 0;
   std::size_t count = 0;  ///< the call's argument; where ranks have parts, of one of them
+  bool uneven = false;    ///< parts differ, by as many elements in all; the call ends in _v
 };
 
 [[nodiscard]] bool reduces(operation op) noexcept;
 [[nodiscard]] bool has_root(operation op) noexcept;
-/// Elements that a rank passes in and gets; those of the longer side are what a size in bytes is.
-[[nodiscard]] std::size_t elements_in(const problem& p) noexcept;
-[[nodiscard]] std::size_t elements_out(const problem& p) noexcept;
+/// Elements that a rank passes in and gets; those of the longer side are what a size in bytes is,
+/// the same on all ranks.
+[[nodiscard]] std::size_t elements_in(const problem& p, int rank) noexcept;
+[[nodiscard]] std::size_t elements_out(const problem& p, int rank) noexcept;
 [[nodiscard]] bool in_parts(operation op) noexcept;
+/// Elements of each rank's part of the longer memory that `rank` has, and where they begin there.
+/// In an all_to_all both memories are long, and alike.
+[[nodiscard]] std::vector<std::size_t> counts_of(const problem& p, int rank);
+[[nodiscard]] std::vector<std::size_t> places_of(const problem& p, int rank);
 /// Whether this rank's result means anything.
 [[nodiscard]] bool has_result(const problem& p, int rank) noexcept;
 /// Bandwidth of the busiest wire by that of the algorithm, as nccl-tests has it.
@@ -57,6 +63,7 @@ struct problem {
 // ---- names, as the command line has them
 
 [[nodiscard]] const char* to_string(operation op) noexcept;
+[[nodiscard]] std::string name_of(const problem& p);
 [[nodiscard]] std::vector<operation> all_operations();
 [[nodiscard]] std::vector<data_type> all_types();
 [[nodiscard]] std::vector<coll_op> all_redops();

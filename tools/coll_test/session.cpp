@@ -55,13 +55,38 @@ bool session::has(const problem& p, bool in_place) const {
 /// In place as in NCCL: a rank's part is where it belongs in the longer memory.
 session::places session::places_of(const problem& p, bool in_place) const {
   if (!in_place) return {out_.data(), in_.data()};
-  const std::size_t mine = static_cast<std::size_t>(w_.rank()) * p.count * size_of(p.type);
-  if (elements_in(p) > elements_out(p)) return {in_.data() + mine, in_.data()};
-  if (elements_in(p) < elements_out(p)) return {in_.data(), in_.data() + mine};
-  return {in_.data(), in_.data()};
+  if (!in_parts(p.op)) return {in_.data(), in_.data()};
+  const auto rank = static_cast<std::size_t>(w_.rank());
+  const std::size_t mine = coll_test::places_of(p, w_.rank())[rank] * size_of(p.type);
+  const bool in_is_longer = p.op == operation::reduce_scatter || p.op == operation::scatter;
+  if (in_is_longer) return {in_.data() + mine, in_.data()};
+  return {in_.data(), in_.data() + mine};
+}
+
+/// Counts and places are gone when this returns.
+void session::queue_uneven(const problem& p, const places& at) {
+  auto counts = counts_of(p, w_.rank());
+  auto begins = coll_test::places_of(p, w_.rank());
+  if (p.op == operation::reduce_scatter) {
+    return all_.reduce_scatter_v(at.out, at.in, counts, begins, p.type, p.redop);
+  }
+  for (auto* all : {&counts, &begins}) {
+    for (std::size_t& n : *all) n *= size_of(p.type);
+  }
+  switch (p.op) {
+    case operation::all_gather:
+      return all_.all_gather_v(at.out, at.in, counts, begins);
+    case operation::gather:
+      return all_.gather_v(at.out, at.in, counts, begins, p.root);
+    case operation::scatter:
+      return all_.scatter_v(at.out, at.in, counts, begins, p.root);
+    default:
+      return all_.all_to_all_v(at.out, at.in, {counts, begins, counts, begins});
+  }
 }
 
 void session::queue(const problem& p, const places& at) {
+  if (p.uneven) return queue_uneven(p, at);
   const std::size_t bytes = p.count * size_of(p.type);
   switch (p.op) {
     case operation::all_reduce:
@@ -87,8 +112,8 @@ void session::queue(const problem& p, const places& at) {
 /// in it: who returns too early lets them read that.
 std::size_t session::check(const problem& p, bool in_place) {
   const device_ref device = w_.options().device;
-  const std::size_t in_bytes = elements_in(p) * size_of(p.type);
-  const std::size_t out_bytes = elements_out(p) * size_of(p.type);
+  const std::size_t in_bytes = elements_in(p, w_.rank()) * size_of(p.type);
+  const std::size_t out_bytes = elements_out(p, w_.rank()) * size_of(p.type);
   const std::size_t longer = std::max(in_bytes, out_bytes);
   const places at = places_of(p, in_place);
   std::vector<std::byte> host = input_of(p, w_.rank());

@@ -38,6 +38,7 @@ class session {
   };
   [[nodiscard]] places places_of(const problem& p, bool in_place) const;
   void queue(const problem& p, const places& at);
+  void queue_uneven(const problem& p, const places& at);
   std::size_t check(const problem& p, bool in_place);
   double measure(const problem& p, bool in_place);
 

@@ -86,6 +86,10 @@ struct share {
 ///         else is ordered, except by barrier().
 /// Fails:  timeout, peer_lost, aborted; invalid when ranks called different things, or counts,
 ///         types or operations differ: on all of them. Then all channels are of no more use.
+/// In place: all_reduce and reduce when `out` is `in`; of others a rank's part may lie where it
+///         belongs in the longer memory: of reduce_scatter and scatter `out` is `in + rank() *
+///         stride`, of all_gather and gather `in` is `out + rank() * stride`; of uneven parts
+///         places[rank()] instead. Not all_to_all. Memory does not overlap otherwise.
 /// An operation of reductions has `a = op(a, b)` and `a = op.finish(a, ranks)` for accumulators,
 /// and `what` to tell it from others.
 class coll {
@@ -104,14 +108,14 @@ class coll {
   template <group G>
   [[nodiscard]] CW_FN status barrier(const G& g) const noexcept;
 
-  /// out[i] = op over all ranks of in[i]. In place when `out` is `in`.
+  /// out[i] = op over all ranks of in[i].
   template <group G, number T, class Op = coll_ops::sum>
   [[nodiscard]] CW_FN status
   all_reduce(const G& g, T* out, const T* in, std::size_t count, const Op& op = {},
              coll_algorithm how = coll_algorithm::automatic) const noexcept;
-  /// On symmetric memory, without a copy; the same place on all ranks. In place when they are the
-  /// same. For what is long: each element is read once and written once. Blocks that share the
-  /// call pass the same memory and which of them they are, and have a channel each.
+  /// On symmetric memory, without a copy; the same place on all ranks. For what is long: each
+  /// element is read once and written once. Blocks that share the call pass the same memory and
+  /// which of them they are, and have a channel each.
   template <group G, number T, class Op = coll_ops::sum>
   [[nodiscard]] CW_FN status all_reduce(const G& g, const symmetric<T>& out, const symmetric<T>& in,
                                         std::size_t count, const Op& op = {},
@@ -134,11 +138,6 @@ class coll {
   template <group G, class T>
   [[nodiscard]] CW_FN status all_gather(const G& g, T* out, const T* in, std::size_t count,
                                         std::size_t stride = 0) const noexcept;
-  /// The same with counts[r] of rank r, at places[r]; all ranks pass the same counts.
-  template <group G, class T>
-  [[nodiscard]] CW_FN status all_gather_v(const G& g, T* out, const T* in,
-                                          const std::size_t* counts,
-                                          const std::size_t* places) const noexcept;
   /// What `root` has, in everybody's `data`.
   template <group G, class T>
   [[nodiscard]] CW_FN status broadcast(const G& g, T* data, std::size_t count,
@@ -155,6 +154,33 @@ class coll {
   template <group G, class T>
   [[nodiscard]] CW_FN status all_to_all(const G& g, T* out, const T* in, std::size_t count,
                                         std::size_t stride = 0) const noexcept;
+
+  // Of uneven parts: counts[r] elements of rank r's, at places[r] of the longer memory. All ranks
+  // pass the same counts; places are read where that memory is. Elements have 64 bytes at most.
+  // Blocks that share a call pass the same memory and which of them they are, and have a channel
+  // each.
+
+  /// out[places[r] + i] = rank r's in[i], for i below counts[r].
+  template <group G, class T>
+  [[nodiscard]] CW_FN status all_gather_v(const G& g, T* out, const T* in,
+                                          const std::size_t* counts, const std::size_t* places,
+                                          const share& mine = {}) const noexcept;
+  /// The same at `root`.
+  template <group G, class T>
+  [[nodiscard]] CW_FN status gather_v(const G& g, T* out, const T* in, const std::size_t* counts,
+                                      const std::size_t* places, int root,
+                                      const share& mine = {}) const noexcept;
+  /// out[i] = in[places[rank()] + i] of `root`, for i below counts[rank()].
+  template <group G, class T>
+  [[nodiscard]] CW_FN status scatter_v(const G& g, T* out, const T* in, const std::size_t* counts,
+                                       const std::size_t* places, int root,
+                                       const share& mine = {}) const noexcept;
+  /// out[i] = op over all ranks of in[places[rank()] + i], for i below counts[rank()].
+  template <group G, number T, class Op = coll_ops::sum>
+  [[nodiscard]] CW_FN status reduce_scatter_v(const G& g, T* out, const T* in,
+                                              const std::size_t* counts, const std::size_t* places,
+                                              const Op& op = {},
+                                              const share& mine = {}) const noexcept;
 
   // From one rank to another. Messages of a pair arrive in the order in which they were sent in a
   // channel; others have nothing to do with them. Both wait for each other, so that ranks which
@@ -180,7 +206,8 @@ class coll {
   /// expects.
   template <group G, class T>
   [[nodiscard]] CW_FN status all_to_all_v(const G& g, T* out, const T* in,
-                                          const all_to_all_plan& plan) const noexcept;
+                                          const all_to_all_plan& plan,
+                                          const share& mine = {}) const noexcept;
 
  private:
   template <group>
@@ -228,3 +255,4 @@ class coll {
 }  // namespace crosswarp::device
 
 #include "crosswarp/device/impl/coll_impl.hpp"
+#include "crosswarp/device/impl/coll_uneven_impl.hpp"

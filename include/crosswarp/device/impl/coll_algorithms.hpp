@@ -9,7 +9,7 @@ namespace crosswarp::device {
 
 template <class T>
 CW_FN inline sharing<T>::sharing(std::size_t count, int parts) noexcept : count_(count) {
-  constexpr std::size_t grain = 16 / sizeof(T);
+  constexpr std::size_t grain = sizeof(T) < 16 ? 16 / sizeof(T) : 1;
   const auto n = static_cast<std::uint32_t>(parts);
   const std::size_t grains = (count + grain - 1) / grain + n - 1;
   // A GPU divides 64 bits by a long loop.
@@ -55,6 +55,10 @@ enum class coll_kind : std::uint8_t {
   scatter,
   all_to_all,
   all_to_all_v,
+  all_gather_v,
+  gather_v,
+  scatter_v,
+  reduce_scatter_v,
   message,
 };
 

@@ -146,38 +146,6 @@ CW_FN inline status coll::all_gather(const G& g, T* out, const T* in, std::size_
 }
 
 template <group G, class T>
-CW_FN inline status coll::all_gather_v(const G& g, T* out, const T* in, const std::size_t* counts,
-                                       const std::size_t* places) const noexcept {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 64, "what a shelf has room for");
-  auto what = impl::digest<T>(impl::coll_kind::all_gather, 0, 1);
-  std::size_t longest = 0;
-  for (int pe = 0; pe < p_.size; ++pe) {
-    what.add(counts[pe]);
-    if (counts[pe] > longest) longest = counts[pe];
-  }
-  coll_call<G> call(p_, g, what.value());
-  const std::size_t room = p_.shelf_bytes / sizeof(T);
-  const auto left = [&](int pe, std::size_t at) {
-    const std::size_t n = counts[pe] > at ? counts[pe] - at : 0;
-    return n < room ? n : room;
-  };
-  impl::exchange(
-      call, longest, room,
-      [&](std::size_t at, std::size_t /*n*/) {
-        copy(g, call.shelf(p_.rank), in + at, left(p_.rank, at) * sizeof(T));
-      },
-      [&](std::size_t at, std::size_t /*n*/, int /*pe*/) {
-        return impl::elements<T>(0, left(p_.rank, at));
-      },
-      [&](std::size_t at, std::size_t /*n*/) {
-        for (int pe = 0; pe < p_.size; ++pe) {
-          copy(g, out + places[pe] + at, call.shelf(pe), left(pe, at) * sizeof(T));
-        }
-      });
-  return call.end();
-}
-
-template <group G, class T>
 CW_FN inline status coll::broadcast(const G& g, T* data, std::size_t count,
                                     int root) const noexcept {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -287,64 +255,6 @@ CW_FN inline status coll::all_to_all(const G& g, T* out, const T* in, std::size_
         for (std::size_t pe = 0; pe < ranks; ++pe) {
           const auto* const theirs = reinterpret_cast<const T*>(call.shelf(static_cast<int>(pe)));
           copy(g, out + pe * stride + at, theirs + mine * room, n * sizeof(T));
-        }
-      });
-  return call.end();
-}
-
-// First everybody shows what it sends to whom and what it expects of whom: so all know how many
-// pieces there are, and whether it fits.
-template <group G, class T>
-CW_FN inline status coll::all_to_all_v(const G& g, T* out, const T* in,
-                                       const all_to_all_plan& plan) const noexcept {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 64, "what a shelf has room for");
-  coll_call<G> call(p_, g, impl::digest<T>(impl::coll_kind::all_to_all_v, 0, 0).value());
-  const auto ranks = static_cast<std::size_t>(p_.size);
-  const auto mine = static_cast<std::size_t>(p_.rank);
-  const std::size_t room = impl::share<T>(p_);
-  if (!call.step()) return call.end();
-  const auto counts_of = [&](std::size_t pe) {
-    return reinterpret_cast<std::size_t*>(call.shelf(static_cast<int>(pe)));
-  };
-  copy(g, counts_of(mine), plan.send_counts, ranks * sizeof(std::size_t));
-  copy(g, counts_of(mine) + ranks, plan.receive_counts, ranks * sizeof(std::size_t));
-  const auto both_counts = [&](int /*pe*/) { return impl::elements<std::size_t>(0, 2 * ranks); };
-  if (call.meet(both_counts) != status::ok) return call.end();
-  std::size_t longest = 0;
-  bool fits = true;
-  for (std::size_t from = 0; from < ranks; ++from) {
-    for (std::size_t to = 0; to < ranks; ++to) {
-      const std::size_t sent = counts_of(from)[to];
-      longest = sent > longest ? sent : longest;
-      fits = fits && sent == counts_of(to)[ranks + from];
-    }
-  }
-  if (!fits) {
-    (void)call.settle(status::invalid);
-    return call.end();
-  }
-  const auto piece_of = [&](std::size_t count, std::size_t at) {
-    const std::size_t n = count > at ? count - at : 0;
-    return n < room ? n : room;
-  };
-  impl::exchange(
-      call, longest, room,
-      [&](std::size_t at, std::size_t /*n*/) {
-        auto* const shelf = reinterpret_cast<T*>(call.shelf(p_.rank));
-        for (std::size_t pe = 0; pe < ranks; ++pe) {
-          copy(g, shelf + pe * room, in + plan.send_places[pe] + at,
-               piece_of(plan.send_counts[pe], at) * sizeof(T));
-        }
-      },
-      [&](std::size_t at, std::size_t /*n*/, int pe) {
-        return impl::elements<T>(static_cast<std::size_t>(pe) * room,
-                                 piece_of(plan.send_counts[pe], at));
-      },
-      [&](std::size_t at, std::size_t /*n*/) {
-        for (std::size_t pe = 0; pe < ranks; ++pe) {
-          const auto* const theirs = reinterpret_cast<const T*>(call.shelf(static_cast<int>(pe)));
-          copy(g, out + plan.receive_places[pe] + at, theirs + mine * room,
-               piece_of(plan.receive_counts[pe], at) * sizeof(T));
         }
       });
   return call.end();

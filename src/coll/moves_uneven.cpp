@@ -1,0 +1,54 @@
+// Kernels of the collectives that move uneven parts. Blocks share each part.
+#include "coll/kernels.hpp"
+
+namespace crosswarp::coll_impl {
+namespace {
+
+CW_FN inline device::share share_of(const device::kernel_context& k) noexcept {
+  return {k.block_index(), k.block_count()};
+}
+
+struct uneven_kernel : kernel_rules {
+  CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& parts,
+                        uneven_kind kind) const {
+    const device::coll with = channel_of(k, c);
+    const auto g = k.block();
+    status s = status::invalid;
+    switch (kind) {
+      case uneven_kind::all_gather:
+        s = with.all_gather_v(g, c.out, c.in, parts.counts, parts.places, share_of(k));
+        break;
+      case uneven_kind::gather:
+        s = with.gather_v(g, c.out, c.in, parts.counts, parts.places, c.root, share_of(k));
+        break;
+      case uneven_kind::scatter:
+        s = with.scatter_v(g, c.out, c.in, parts.counts, parts.places, c.root, share_of(k));
+        break;
+    }
+    note(k, c.outcome, s);
+  }
+};
+
+struct all_to_all_v_kernel : kernel_rules {
+  CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& sent,
+                        const uneven& received) const {
+    note(k, c.outcome,
+         channel_of(k, c).all_to_all_v(k.block(), c.out, c.in,
+                                       {sent.counts, sent.places, received.counts, received.places},
+                                       share_of(k)));
+  }
+};
+
+static_assert(sizeof(call) + 2 * sizeof(uneven) <= 4096 - 256, "and a launch's own");
+
+}  // namespace
+
+void queue_uneven(stream& on, const launch_shape& shape, uneven_kind kind, const call& c) {
+  launch(on, shape, uneven_kernel{}, c, *c.parts, kind);
+}
+
+void queue_all_to_all_v(stream& on, const launch_shape& shape, const uneven& sent, const call& c) {
+  launch(on, shape, all_to_all_v_kernel{}, c, sent, *c.parts);
+}
+
+}  // namespace crosswarp::coll_impl
