@@ -211,6 +211,12 @@ bool crosswarp::bench::engine_usable(const std::string& engine) {
 
 namespace crosswarp::tool {
 
+void prepare_shared_gpu(device_ref device) {
+  if (device.kind() != device_kind::cuda) return;
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 std::ofstream create_file(const std::string& path, const std::string& option) {
   std::ofstream file(path);
   if (!file) throw error::from_errno(errno, option, path);

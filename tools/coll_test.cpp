@@ -2,12 +2,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "benchmarks/bench.hpp"
 #include "coll_test/session.hpp"
 #include "commands.hpp"
 #include "crosswarp/options.hpp"
+#include "run_benchmarks.hpp"
 
 namespace crosswarp::tool {
 namespace {
@@ -255,13 +255,6 @@ bool all_right(const std::vector<line>& lines) {
   return true;
 }
 
-/// Ranks that are threads share a GPU: what has to be set before it is first used.
-void prepare_gpu(const world_options& o) {
-  if (o.device.kind() != device_kind::cuda) return;
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-}
-
 }  // namespace
 
 int test_collectives(const coll_test_options& o) {
@@ -272,7 +265,7 @@ int test_collectives(const coll_test_options& o) {
   plan p = plan_of(o);
   const world_options options = world_for(o);
   p.peer = o.peer && !o.uneven;  // peers' programs have even parts
-  if (!launched()) prepare_gpu(options);
+  if (!launched()) prepare_shared_gpu(options.device);
   results all;
   bool first = false;
   run(o.threads == 0 ? 4 : o.threads, options, [&](world& w) {

@@ -72,6 +72,7 @@ int tune(const tune_options& o) {
   const std::string file = file_of(o);
   bench::setup s;
   s.device = device_ref::parse(o.device);
+  prepare_shared_gpu(s.device);
   s.processes = s.device.kind() == device_kind::cpu;
   s.quick = o.quick;
   s.bytes_to = s.processes ? 1U << 20U : 4U << 20U;

@@ -75,8 +75,8 @@ struct coll_options {
   std::size_t recorded_calls = 4096;
   /// The number of the first step; for tests of what happens when numbers wrap around.
   std::uint32_t first_epoch = 0;
-  /// None: what rank 0 finds in the file that CROSSWARP_TUNING names, or among its user's settings;
-  /// else the defaults.
+  /// Rank 0's, for all. None: what it finds in the file that CROSSWARP_TUNING names, or among its
+  /// user's settings; else the defaults.
   std::optional<coll_tuning> tuning = {};
 };
 

@@ -253,7 +253,7 @@ const tuned* find_tuning(const tuning_table& table, const std::string& device, i
 }
 
 std::optional<std::string> tuning_file() {
-  if (const auto named = options::read("CROSSWARP_TUNING")) {
+  if (auto named = options::read("CROSSWARP_TUNING")) {
     if (*named == "none") return std::nullopt;
     return named;
   }
@@ -266,7 +266,7 @@ std::optional<std::string> tuning_file() {
 }
 
 std::optional<std::string> tuning_file_to_read() {
-  const auto file = tuning_file();
+  auto file = tuning_file();
   std::error_code ignored;
   if (!file || options::read("CROSSWARP_TUNING") || std::filesystem::exists(*file, ignored)) {
     return file;

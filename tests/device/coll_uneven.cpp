@@ -435,4 +435,17 @@ TEST(UnevenMismatches, OfArgumentsThrowAtOnce) {
   });
 }
 
+TEST(UnevenMismatches, MoreRanksThanArgumentsHoldAreRefused) {
+  if (cw::launched() || test_device().kind() != cw::device_kind::cpu) {
+    GTEST_SKIP() << "for ranks that are threads of a CPU";
+  }
+  with_ranks(65, [](cw::world& w) {
+    cw::coll all(w, {.channels = 1, .shelf_bytes = 8192});
+    const numbers none(65);
+    refused(cw::errc::not_supported, "64 ranks at most",
+            [&] { all.all_gather_v(nullptr, nullptr, none, none); });
+    w.barrier();
+  });
+}
+
 }  // namespace

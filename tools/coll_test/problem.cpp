@@ -337,6 +337,7 @@ std::size_t elements_out(const problem& p, int rank) noexcept {
 /// What ranks a and b exchange is part a + b of all parts: so everybody moves as much.
 std::vector<std::size_t> counts_of(const problem& p, int rank) {
   std::vector<std::size_t> counts;
+  counts.reserve(static_cast<std::size_t>(p.ranks));
   for (int r = 0; r < p.ranks; ++r) {
     counts.push_back(part_of(p, p.op == operation::all_to_all ? (rank + r) % p.ranks : r));
   }
