@@ -154,7 +154,8 @@ struct channel_set {
         mail(w, static_cast<std::size_t>(sizes.channels) *
                     device::coll::mail_of_channel(w.size(), mail_bytes_for(w, sizes.channels))),
         peers(w.options().device,
-              std::span<const device::peer>(images ? peers_of(w) : std::vector<device::peer>(1))) {
+              std::span<const device::peer>(images ? peers_of(w) : std::vector<device::peer>(1))),
+        rare(w.options().device, 1) {
     view.rank = w.rank();
     view.size = w.size();
     view.channels = sizes.channels;
@@ -163,18 +164,21 @@ struct channel_set {
     view.shelf_bytes = sizes.shelf;
     view.packets = sizes.packets;
     view.channel_bytes = channel_bytes;
-    view.mail = mail.device();
-    view.mail_bytes = mail_bytes_for(w, sizes.channels);
+    device::coll::rare_parts more;
+    more.mail = mail.device();
+    more.mail_bytes = mail_bytes_for(w, sizes.channels);
     const std::vector<int> firsts = runs.read();
-    view.runs = runs.data();
-    view.run_count = static_cast<int>(firsts.size()) - 1;
-    while (firsts[static_cast<std::size_t>(view.run) + 1] <= w.rank()) ++view.run;
+    more.runs = runs.data();
+    more.run_count = static_cast<int>(firsts.size()) - 1;
+    while (firsts[static_cast<std::size_t>(more.run) + 1] <= w.rank()) ++more.run;
+    more.proxy = w.device().proxy;
+    rare.write(std::span(&more, 1));
+    view.rare = rare.data();
     if (images) {
       device::peer_table table;
       table.all = peers.data();
       view.work = {table, w.rank(), work.device().remote().offset, work.size()};
       view.image_bytes = rank_bytes;
-      view.proxy = w.device().proxy;
     }
     if (first_epoch == 0) return;
     const std::size_t own = images ? static_cast<std::size_t>(w.rank()) * rank_bytes : 0;
@@ -202,6 +206,7 @@ struct channel_set {
   symmetric_buffer<std::byte> work;
   symmetric_buffer<std::byte> mail;
   buffer<device::peer> peers;
+  buffer<device::coll::rare_parts> rare;
   device::coll::parts view;
 };
 
@@ -227,7 +232,7 @@ struct coll::state {
   /// Up to here two shots; then, between machines, a ring, unless there are so many machines with
   /// so few ranks that the last one would send more results than all send in two shots.
   [[nodiscard]] std::size_t two_shot_bytes() const {
-    const int count = queued.view.run_count;
+    const int count = static_cast<int>(runs.size()) - 1;
     const bool few = count > 1 && count * count <= 2 * of->size();
     return few ? rules.two_shot_bytes : std::numeric_limits<std::size_t>::max();
   }
@@ -437,7 +442,7 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
               "long, and not all ranks are mapped"};
     }
     return {coll_algorithm::ring, s.blocks_for(bytes, s.rules.long_per_block), false,
-            "long, and ranks are on " + std::to_string(s.queued.view.run_count) +
+            "long, and ranks are on " + std::to_string(s.runs.size() - 1) +
                 " machines: each of them sends every element once"};
   }
   if (bytes <= std::min(s.rules.push_bytes, room)) {

@@ -7,7 +7,7 @@
 
 namespace crosswarp::coll_impl {
 
-template <class T>
+template <class T, reach Reach>
 struct fused_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const fused_call<T>& c) const {
     // Whole rows, in the block's own channel.
@@ -25,7 +25,8 @@ struct fused_kernel : kernel_rules {
  private:
   CW_FN static status sum(const device::kernel_context& k, const fused_call<T>& c,
                           const device::rms_norm_rows<T>& mine, std::size_t begin) {
-    const device::coll with = c.with.channel(k.block_index(), c.whole);
+    const device::coll own = c.with.channel(k.block_index(), c.whole);
+    const device::coll with = Reach == reach::mapped ? own.mapped() : own;
     const std::size_t count = mine.rows * mine.hidden;
     if (c.shared_in.size() == 0) {
       return with.all_reduce(k.block(), mine.out, mine.in, count, device::coll_ops::sum{}, c.how);
@@ -63,7 +64,11 @@ struct fused_kernel : kernel_rules {
 
 template <class T>
 void queue_fused(stream& on, const launch_shape& shape, const fused_call<T>& c) {
-  launch(on, shape, fused_kernel<T>{}, c);
+  if (c.with.all_mapped()) {
+    launch(on, shape, fused_kernel<T, reach::mapped>{}, c);
+  } else {
+    launch(on, shape, fused_kernel<T, reach::any>{}, c);
+  }
 }
 
 }  // namespace crosswarp::coll_impl

@@ -125,11 +125,18 @@ struct block_part {
   }
 };
 
+/// Kernels for ranks that are all mapped know it: without what the others need they have more
+/// registers, and no stack.
+enum class reach : std::uint8_t { mapped, any };
+
 /// The block's own.
+template <reach Reach>
 CW_FN inline device::coll channel_of(const device::kernel_context& k, const call& c) noexcept {
   const auto blocks = static_cast<std::uint64_t>(k.block_count());
   const std::uint64_t whole = (static_cast<std::uint64_t>(c.count) << 10U) | blocks;
-  return c.with.channel(k.block_index(), whole ^ (static_cast<std::uint64_t>(c.places) << 32U));
+  const device::coll own =
+      c.with.channel(k.block_index(), whole ^ (static_cast<std::uint64_t>(c.places) << 32U));
+  return Reach == reach::mapped ? own.mapped() : own;
 }
 
 /// One thread of each block notes what went wrong.

@@ -4,12 +4,13 @@
 namespace crosswarp::coll_impl {
 namespace {
 
+template <reach Reach>
 struct move_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, move_kind kind) const {
     const block_part mine(k, c);
     std::byte* const out = c.out + mine.begin;
     const std::byte* const in = c.in + mine.begin;
-    const device::coll with = channel_of(k, c);
+    const device::coll with = channel_of<Reach>(k, c);
     const auto g = k.block();
     status s = status::invalid;
     switch (kind) {
@@ -39,7 +40,11 @@ struct move_kernel : kernel_rules {
 }  // namespace
 
 void queue_move(stream& on, const launch_shape& shape, move_kind kind, const call& c) {
-  launch(on, shape, move_kernel{}, c, kind);
+  if (c.with.all_mapped()) {
+    launch(on, shape, move_kernel<reach::mapped>{}, c, kind);
+  } else {
+    launch(on, shape, move_kernel<reach::any>{}, c, kind);
+  }
 }
 
 }  // namespace crosswarp::coll_impl

@@ -11,7 +11,7 @@ CW_FN inline device::share share_of(const device::kernel_context& k) noexcept {
 struct uneven_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& parts,
                         uneven_kind kind) const {
-    const device::coll with = channel_of(k, c);
+    const device::coll with = channel_of<reach::any>(k, c);
     const auto g = k.block();
     status s = status::invalid;
     switch (kind) {
@@ -33,9 +33,9 @@ struct all_to_all_v_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& sent,
                         const uneven& received) const {
     note(k, c.outcome,
-         channel_of(k, c).all_to_all_v(k.block(), c.out, c.in,
-                                       {sent.counts, sent.places, received.counts, received.places},
-                                       share_of(k)));
+         channel_of<reach::any>(k, c).all_to_all_v(
+             k.block(), c.out, c.in, {sent.counts, sent.places, received.counts, received.places},
+             share_of(k)));
   }
 };
 

@@ -7,10 +7,10 @@ namespace crosswarp::coll_impl {
 
 /// `How`: the algorithm, where a kernel has one alone, so that it is shorter and has more registers
 /// for it; `automatic`: what the call says.
-template <class T, class Op, coll_algorithm How>
+template <class T, class Op, coll_algorithm How, reach Reach = reach::mapped>
 struct all_reduce_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const Op& op) const {
-    const device::coll with = channel_of(k, c);
+    const device::coll with = channel_of<Reach>(k, c);
     const auto block = k.block();
     if constexpr (How == coll_algorithm::automatic || How == coll_algorithm::two_shot) {
       if (c.shared_in.size() != 0) {
@@ -33,7 +33,7 @@ struct all_reduce_kernel : kernel_rules {
 template <class T, class Op>
 struct recorded_all_reduce_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const Op& op) const {
-    const device::coll with = channel_of(k, c);
+    const device::coll with = channel_of<reach::mapped>(k, c);
     const late_memory there = *c.late;
     if (there.in.size() != 0) {
       note(k, c.outcome,
@@ -49,27 +49,27 @@ struct recorded_all_reduce_kernel : kernel_rules {
   }
 };
 
-template <class T>
+template <class T, reach Reach>
 struct reduce_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         const device::coll_ops::any& op) const {
     const block_part mine(k, c);
     note(k, c.outcome,
-         channel_of(k, c).reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
-                                 reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, c.root,
-                                 op));
+         channel_of<Reach>(k, c).reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
+                                        reinterpret_cast<const T*>(c.in) + mine.begin, mine.size,
+                                        c.root, op));
   }
 };
 
-template <class T>
+template <class T, reach Reach>
 struct reduce_scatter_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         const device::coll_ops::any& op) const {
     const block_part mine(k, c);
     note(k, c.outcome,
-         channel_of(k, c).reduce_scatter(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
-                                         reinterpret_cast<const T*>(c.in) + mine.begin, mine.size,
-                                         op, c.count));
+         channel_of<Reach>(k, c).reduce_scatter(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
+                                                reinterpret_cast<const T*>(c.in) + mine.begin,
+                                                mine.size, op, c.count));
   }
 };
 
@@ -78,9 +78,9 @@ struct reduce_scatter_v_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& parts,
                         const device::coll_ops::any& op) const {
     note(k, c.outcome,
-         channel_of(k, c).reduce_scatter_v(k.block(), reinterpret_cast<T*>(c.out),
-                                           reinterpret_cast<const T*>(c.in), parts.counts,
-                                           parts.places, op, {k.block_index(), k.block_count()}));
+         channel_of<reach::any>(k, c).reduce_scatter_v(
+             k.block(), reinterpret_cast<T*>(c.out), reinterpret_cast<const T*>(c.in), parts.counts,
+             parts.places, op, {k.block_index(), k.block_count()}));
   }
 };
 
@@ -98,8 +98,6 @@ void queue_sum(stream& on, const launch_shape& shape, const call& c) {
         return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::push>{}, c, sum{});
       case coll_algorithm::pull:
         return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::pull>{}, c, sum{});
-      case coll_algorithm::ring:
-        return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::ring>{}, c, sum{});
       default:
         return launch(on, shape, all_reduce_kernel<T, sum, coll_algorithm::two_shot>{}, c, sum{});
     }
@@ -120,21 +118,35 @@ void queue_recorded(stream& on, const launch_shape& shape, const call& c) {
 }
 
 template <class T>
-void queue_reduction(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
+void queue_all_reduce(stream& on, const launch_shape& shape, const call& c) {
+  using device::coll_ops::any;
+  if (!c.with.all_mapped() || c.how == coll_algorithm::ring) {
+    return launch(on, shape, all_reduce_kernel<T, any, coll_algorithm::automatic, reach::any>{}, c,
+                  any{c.op});
+  }
+  if (c.late != nullptr) return queue_recorded<T>(on, shape, c);
+  if (c.op == coll_op::sum) return queue_sum<T>(on, shape, c);
+  launch(on, shape, all_reduce_kernel<T, any, coll_algorithm::automatic>{}, c, any{c.op});
+}
+
+template <class T, reach Reach>
+void queue_scattered(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
   const device::coll_ops::any op{c.op};
+  if (kind == reduction_kind::reduce) return launch(on, shape, reduce_kernel<T, Reach>{}, c, op);
+  launch(on, shape, reduce_scatter_kernel<T, Reach>{}, c, op);
+}
+
+template <class T>
+void queue_reduction(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
   switch (kind) {
     case reduction_kind::all_reduce:
-      if (c.late != nullptr) return queue_recorded<T>(on, shape, c);
-      if (c.op == coll_op::sum) return queue_sum<T>(on, shape, c);
-      return launch(on, shape,
-                    all_reduce_kernel<T, device::coll_ops::any, coll_algorithm::automatic>{}, c,
-                    op);
-    case reduction_kind::reduce:
-      return launch(on, shape, reduce_kernel<T>{}, c, op);
-    case reduction_kind::reduce_scatter:
-      return launch(on, shape, reduce_scatter_kernel<T>{}, c, op);
+      return queue_all_reduce<T>(on, shape, c);
     case reduction_kind::reduce_scatter_v:
-      return launch(on, shape, reduce_scatter_v_kernel<T>{}, c, *c.parts, op);
+      return launch(on, shape, reduce_scatter_v_kernel<T>{}, c, *c.parts,
+                    device::coll_ops::any{c.op});
+    default:
+      return c.with.all_mapped() ? queue_scattered<T, reach::mapped>(on, shape, kind, c)
+                                 : queue_scattered<T, reach::any>(on, shape, kind, c);
   }
 }
 

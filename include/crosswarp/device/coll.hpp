@@ -105,6 +105,11 @@ class coll {
   /// the same on all ranks, so that ranks whose parts are equal by chance are not taken for agreed.
   [[nodiscard]] CW_FN coll channel(int which, std::uint64_t whole = 0) const noexcept;
 
+  /// Whether all ranks are reached by loads and stores.
+  [[nodiscard]] CW_FN bool all_mapped() const noexcept;
+  /// The same, for a kernel that is launched only if all_mapped(): it is shorter, and faster.
+  [[nodiscard]] CW_FN coll mapped() const noexcept;
+
   template <group G>
   [[nodiscard]] CW_FN status barrier(const G& g) const noexcept;
 
@@ -216,6 +221,7 @@ class coll {
   struct layout;
 
  public:
+  struct rare_parts;
   /// What the host puts together; nobody else needs it.
   struct parts {
     int rank = 0;
@@ -226,23 +232,27 @@ class coll {
     wait_limits limits;
     symmetric<std::byte> work;      ///< of all channels, one after the other
     std::size_t image_bytes = 0;    ///< of one rank's in `work`; 0: all are mapped, no images
-    device::proxy proxy;            ///< the way to images
     std::size_t channel_bytes = 0;  ///< of each of them, as bytes_of_channel() says
     std::size_t shelf_bytes = 0;    ///< of each of a channel's two shelves
     std::size_t packets = 0;        ///< room for each sender in each of a channel's two inboxes
     std::size_t push_bytes = 0;     ///< up to here calls push, as far as there is room
     std::size_t pull_bytes = 0;     ///< up to here they pull, then they take two shots
     std::size_t two_shot_bytes = ~std::size_t{0};  ///< up to here, then it is a ring
+    const rare_parts* rare = nullptr;
+  };
+  /// What few calls need. In the device's memory, so that kernels' arguments stay short.
+  struct rare_parts {
+    device::proxy proxy;         ///< the way to images
     const int* runs = nullptr;   ///< each run's first rank, and behind them the number of ranks
     int run_count = 1;           ///< ranks that follow each other and are mapped to each other
     int run = 0;                 ///< this rank's
-    symmetric<std::byte> mail;   ///< of all channels: a box for each sender, see coll_pairs.hpp
     std::size_t mail_bytes = 0;  ///< of one piece of a message
+    symmetric<std::byte> mail;   ///< of all channels: a box for each sender, see coll_pairs.hpp
   };
   /// Bytes that each rank provides for one channel.
   [[nodiscard]] CW_FN static std::size_t bytes_of_channel(int ranks, std::size_t shelf_bytes,
                                                           std::size_t packets) noexcept;
-  /// The same, in parts::mail.
+  /// The same, in rare_parts::mail.
   [[nodiscard]] CW_FN static std::size_t mail_of_channel(int ranks,
                                                          std::size_t piece_bytes) noexcept;
   /// The epoch that a channel begins with, for the host to write there; see state.

@@ -391,6 +391,15 @@ CW_FN inline void exchange(coll_call<G>& call, std::size_t count, std::size_t ro
   } while (at < count);
 }
 
+/// False for a root that is none. Then the call goes on with nothing to move, so that others, who
+/// may have another root, are not waiting, and fails.
+CW_FN inline bool take_root(int& root, std::size_t& count, int ranks) noexcept {
+  if (root >= 0 && root < ranks) return true;
+  root = 0;
+  count = 0;
+  return false;
+}
+
 template <group G, class T, class Op>
 CW_FN inline void pull(coll_call<G>& call, T* out, const T* in, std::size_t count,
                        const Op& op) noexcept {

@@ -243,11 +243,11 @@ class coll_call {
     return why != 0 ? static_cast<status>(why) : s;
   }
 
-  /// Puts at rank pe, and then `value` into a word there. The source stays as it is until pe is
-  /// known to have it.
-  CW_FN status put_afar(int pe, remote_address to, const std::byte* from, std::size_t bytes,
-                        remote_address word, std::uint64_t value) const noexcept {
-    return put_afar(p_.proxy, p_.channel, g_, pe, to, from, bytes, word, value);
+  /// Puts at rank pe, and then `value` into a word there; both are places in the heap. The source
+  /// stays as it is until pe is known to have it.
+  CW_FN status put_afar(int pe, std::size_t to, const std::byte* from, std::size_t bytes,
+                        std::size_t word, std::uint64_t value) const noexcept {
+    return put_afar(p_.rare, p_.channel, g_, pe, to, from, bytes, word, value);
   }
 
   // ---- for rings: both shelves together, and words that tell of slots in them
@@ -370,8 +370,9 @@ class coll_call {
   }
 
   /// Each rank's memory is followed, or preceded, by its images of others, in the order of ranks.
-  [[nodiscard]] CW_FN remote_address place_at(int owner, std::size_t offset) const noexcept {
-    return p_.work.remote(static_cast<std::size_t>(owner) * p_.image_bytes + channel_ + offset);
+  [[nodiscard]] CW_FN std::size_t place_at(int owner, std::size_t offset) const noexcept {
+    return p_.work.remote(static_cast<std::size_t>(owner) * p_.image_bytes + channel_ + offset)
+        .offset;
   }
   /// The source is this rank's shelf, which stays as it is until pe has been heard once more.
   CW_FN status put_in_image(int pe, on_shelf what, std::uint64_t word) const noexcept {
@@ -382,14 +383,15 @@ class coll_call {
   }
 
   // What is rare is not in line, and gets no reference to anything: this object stays in registers.
-  CW_COLD CW_FN static status put_afar(proxy by, int queue, G g, int pe, remote_address to,
-                                       const std::byte* from, std::size_t bytes,
-                                       remote_address line, std::uint64_t word) noexcept {
-    auto q = by.queue(queue);
+  CW_COLD CW_FN static status put_afar(const coll::rare_parts* by, int queue, G g, int pe,
+                                       std::size_t to, const std::byte* from, std::size_t bytes,
+                                       std::size_t word, std::uint64_t value) noexcept {
+    auto q = by->proxy.queue(queue);
     // pairs with hear(), at rank pe
-    if (bytes != 0) return q.put_signal_nbi(g, pe, to, from, bytes, line, word, signal_op::set);
+    if (bytes != 0)
+      return q.put_signal_nbi(g, pe, {to}, from, bytes, {word}, value, signal_op::set);
     if (const status s = q.fence(g); s != status::ok) return s;
-    return q.put_value(g, pe, line, word, sizeof(word));
+    return q.put_value(g, pe, {word}, value, sizeof(value));
   }
   CW_COLD CW_FN static void mark_failed(std::byte* first, int channels, std::size_t distance,
                                         status why) noexcept {

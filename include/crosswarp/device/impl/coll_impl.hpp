@@ -25,6 +25,15 @@ CW_FN inline coll coll::channel(int which, std::uint64_t whole) const noexcept {
   return other;
 }
 
+CW_FN inline bool coll::all_mapped() const noexcept {
+  return p_.image_bytes == 0;
+}
+CW_FN inline coll coll::mapped() const noexcept {
+  coll known = *this;
+  known.p_.image_bytes = 0;  // a constant for the compiler
+  return known;
+}
+
 // ---- reductions
 
 template <group G>
@@ -75,7 +84,7 @@ CW_FN inline status coll::reduce(const G& g, T* out, const T* in, std::size_t co
       impl::digest<T>(impl::coll_kind::reduce, count, static_cast<std::uint64_t>(root))
           .add(static_cast<std::uint64_t>(op.what));
   coll_call<G> call(p_, g, what.value());
-  if (root < 0 || root >= p_.size) return call.refuse();
+  const bool valid = impl::take_root(root, count, p_.size);
   impl::exchange(
       call, count, p_.shelf_bytes / sizeof(T),
       [&](std::size_t at, std::size_t n) {
@@ -90,6 +99,7 @@ CW_FN inline status coll::reduce(const G& g, T* out, const T* in, std::size_t co
             g, p_.size, n, op, [&](int pe) { return reinterpret_cast<const T*>(call.shelf(pe)); },
             out + at);
       });
+  if (!valid) (void)call.settle(status::invalid);
   return call.end();
 }
 
@@ -155,7 +165,7 @@ CW_FN inline status coll::broadcast(const G& g, T* data, std::size_t count,
   coll_call<G> call(
       p_, g,
       impl::digest<T>(impl::coll_kind::broadcast, count, static_cast<std::uint64_t>(root)).value());
-  if (root < 0 || root >= p_.size) return call.refuse();
+  const bool valid = impl::take_root(root, count, p_.size);
   impl::exchange(
       call, count, p_.shelf_bytes / sizeof(T),
       [&](std::size_t at, std::size_t n) {
@@ -167,6 +177,7 @@ CW_FN inline status coll::broadcast(const G& g, T* data, std::size_t count,
       [&](std::size_t at, std::size_t n) {
         if (p_.rank != root) copy(g, data + at, call.shelf(root), n * sizeof(T));
       });
+  if (!valid) (void)call.settle(status::invalid);
   return call.end();
 }
 
@@ -182,7 +193,7 @@ CW_FN inline status coll::gather(const G& g, T* out, const T* in, std::size_t co
   coll_call<G> call(
       p_, g,
       impl::digest<T>(impl::coll_kind::gather, count, static_cast<std::uint64_t>(root)).value());
-  if (root < 0 || root >= p_.size) return call.refuse();
+  const bool valid = impl::take_root(root, count, p_.size);
   impl::exchange(
       call, count, p_.shelf_bytes / sizeof(T),
       [&](std::size_t at, std::size_t n) { copy(g, call.shelf(p_.rank), in + at, n * sizeof(T)); },
@@ -194,6 +205,7 @@ CW_FN inline status coll::gather(const G& g, T* out, const T* in, std::size_t co
           copy(g, out + static_cast<std::size_t>(pe) * stride + at, call.shelf(pe), n * sizeof(T));
         }
       });
+  if (!valid) (void)call.settle(status::invalid);
   return call.end();
 }
 
@@ -209,7 +221,7 @@ CW_FN inline status coll::scatter(const G& g, T* out, const T* in, std::size_t c
   coll_call<G> call(
       p_, g,
       impl::digest<T>(impl::coll_kind::scatter, count, static_cast<std::uint64_t>(root)).value());
-  if (root < 0 || root >= p_.size) return call.refuse();
+  const bool valid = impl::take_root(root, count, p_.size);
   const std::size_t room = impl::share<T>(p_);
   const auto of_root = [&] { return reinterpret_cast<T*>(call.shelf(root)); };
   impl::exchange(
@@ -225,6 +237,7 @@ CW_FN inline status coll::scatter(const G& g, T* out, const T* in, std::size_t c
       [&](std::size_t at, std::size_t n) {
         copy(g, out + at, of_root() + static_cast<std::size_t>(p_.rank) * room, n * sizeof(T));
       });
+  if (!valid) (void)call.settle(status::invalid);
   return call.end();
 }
 

@@ -34,7 +34,8 @@ class pair_call {
         call_(p, g, what),
         other_(other),
         valid_(other >= 0 && other < p.size && other != p.rank),
-        own_(*reinterpret_cast<coll_box*>(p.mail.local() + box_of(valid_ ? other : 0))) {
+        mail_(p.rare->mail),
+        own_(*reinterpret_cast<coll_box*>(mail_.local() + box_of(valid_ ? other : 0))) {
     by_.blame(other);
   }
 
@@ -65,7 +66,7 @@ class pair_call {
     return (static_cast<std::uint64_t>(with) << 32U) | number;
   }
   [[nodiscard]] CW_FN std::size_t box_bytes() const noexcept {
-    return sizeof(coll_box) + 2 * p_.mail_bytes;
+    return sizeof(coll_box) + 2 * p_.rare->mail_bytes;
   }
   /// Where a rank has its box for rank pe.
   [[nodiscard]] CW_FN std::size_t box_of(int pe) const noexcept {
@@ -74,13 +75,13 @@ class pair_call {
            box_bytes();
   }
   [[nodiscard]] CW_FN std::size_t slot_of(int pe, std::uint32_t number) const noexcept {
-    return box_of(pe) + sizeof(coll_box) + (number % 2) * p_.mail_bytes;
+    return box_of(pe) + sizeof(coll_box) + (number % 2) * p_.rare->mail_bytes;
   }
   /// At rank `at`, of its box for rank pe.
   [[nodiscard]] CW_FN std::byte* slot(int at, int pe, std::uint32_t number) const noexcept {
-    return p_.mail.at(at) + slot_of(pe, number);
+    return mail_.at(at) + slot_of(pe, number);
   }
-  [[nodiscard]] CW_FN bool is_mapped() const noexcept { return p_.mail.find(other_) != nullptr; }
+  [[nodiscard]] CW_FN bool is_mapped() const noexcept { return mail_.find(other_) != nullptr; }
 
   /// `move(number, at, n, last)` for each piece.
   template <class Move>
@@ -89,7 +90,7 @@ class pair_call {
     std::uint32_t number = s == status::ok ? count : 0;
     std::size_t at = 0;
     while (s == status::ok) {
-      const std::size_t n = bytes - at < p_.mail_bytes ? bytes - at : p_.mail_bytes;
+      const std::size_t n = bytes - at < p_.rare->mail_bytes ? bytes - at : p_.rare->mail_bytes;
       const bool last = at + n == bytes;
       s = move(++number, at, n, last);
       at += n;
@@ -133,8 +134,8 @@ class pair_call {
       copy(g_, slot(other_, p_.rank, number), from, bytes);
       return tell(came_at(number), value);
     }
-    return call_.put_afar(other_, p_.mail.remote(slot_of(p_.rank, number)), from, bytes,
-                          p_.mail.remote(box_of(p_.rank) + came_at(number)), value);
+    return call_.put_afar(other_, mail_.remote(slot_of(p_.rank, number)).offset, from, bytes,
+                          mail_.remote(box_of(p_.rank) + came_at(number)).offset, value);
   }
   [[nodiscard]] CW_FN static std::size_t came_at(std::uint32_t number) noexcept {
     return offsetof(coll_box, came) + (number % 2) * sizeof(std::uint64_t);
@@ -143,12 +144,12 @@ class pair_call {
   CW_FN status tell(std::size_t word, std::uint64_t value) noexcept {
     const std::size_t place = box_of(p_.rank) + word;
     if (!is_mapped()) {
-      return call_.put_afar(other_, {}, nullptr, 0, p_.mail.remote(place), value);
+      return call_.put_afar(other_, 0, nullptr, 0, mail_.remote(place).offset, value);
     }
     g_.sync();
     if (g_.rank() == 0) {
       // pairs with await_taken() and await_piece(), there
-      within(p_.mail.reach(), *reinterpret_cast<std::uint64_t*>(p_.mail.at(other_) + place),
+      within(mail_.reach(), *reinterpret_cast<std::uint64_t*>(mail_.at(other_) + place),
              [&](auto w) { w.store(value, order::release); });
     }
     return status::ok;
@@ -159,6 +160,7 @@ class pair_call {
   coll_call<G> call_;
   int other_;
   bool valid_;
+  const symmetric<std::byte>& mail_;
   coll_box& own_;
   deadline by_{p_.limits};
 };

@@ -22,7 +22,12 @@ template <group G, class T, class Op>
 class ring_call {
  public:
   CW_FN ring_call(coll_call<G>& call, const Op& op) noexcept
-      : call_(call), p_(call.parts_of()), g_(call.caller()), op_(op), before_(call.pieces()) {}
+      : call_(call),
+        p_(call.parts_of()),
+        rare_(*p_.rare),
+        g_(call.caller()),
+        op_(op),
+        before_(call.pieces()) {}
 
   CW_FN void run(T* out, const T* in, std::size_t count) noexcept {
     // Both shelves are free when all have met; when they have met again, others may use them.
@@ -40,7 +45,7 @@ class ring_call {
       if (i >= slots) s = take_piece(i - slots);
       if (s != status::ok) break;
       show(i, in + i * room, size_of_piece(i) * sizeof(T));
-      if (in_care(p_.run, i) == p_.rank) s = fold_piece(i, size_of_piece(i));
+      if (in_care(rare_.run, i) == p_.rank) s = fold_piece(i, size_of_piece(i));
     }
     for (std::size_t i = pieces > slots ? pieces - slots : 0; i < pieces && s == status::ok; ++i) {
       s = take_piece(i);
@@ -72,8 +77,8 @@ class ring_call {
   /// What is told of piece i.
   [[nodiscard]] CW_FN std::uint64_t number(std::size_t i) const noexcept { return before_ + i + 1; }
 
-  [[nodiscard]] CW_FN int first(int run) const noexcept { return p_.runs[run]; }
-  [[nodiscard]] CW_FN int last_run() const noexcept { return p_.run_count - 1; }
+  [[nodiscard]] CW_FN int first(int run) const noexcept { return rare_.runs[run]; }
+  [[nodiscard]] CW_FN int last_run() const noexcept { return rare_.run_count - 1; }
   /// The rank of that run that has the care of piece i.
   [[nodiscard]] CW_FN int in_care(int run, std::size_t i) const noexcept {
     const auto size = static_cast<std::uint64_t>(first(run + 1) - first(run));
@@ -84,18 +89,18 @@ class ring_call {
   CW_FN void show(std::size_t i, const T* from, std::size_t bytes) const noexcept {
     copy(g_, call_.shelves(p_.rank) + offset(part::inputs, i), from, bytes);
     g_.sync();
-    for (int pe = first(p_.run) + g_.rank(); pe < first(p_.run + 1); pe += g_.size()) {
+    for (int pe = first(rare_.run) + g_.rank(); pe < first(rare_.run + 1); pe += g_.size()) {
       // pairs with fold_piece()
       if (pe != p_.rank) call_.tell(pe, words::inputs, 0, number(i));
     }
   }
 
   CW_FN status fold_piece(std::size_t i, std::size_t count) const noexcept {
-    const int before = p_.run == 0 ? -1 : in_care(p_.run - 1, i);
+    const int before = rare_.run == 0 ? -1 : in_care(rare_.run - 1, i);
     const status s = leader_of(g_, [&] {
       deadline by(p_.limits);
       status heard = status::ok;
-      for (int pe = first(p_.run); pe < first(p_.run + 1) && heard == status::ok; ++pe) {
+      for (int pe = first(rare_.run); pe < first(rare_.run + 1) && heard == status::ok; ++pe) {
         // pairs with show(), at rank pe
         if (pe != p_.rank) heard = call_.await(p_.rank, pe, words::inputs, 0, number(i), by);
       }
@@ -108,10 +113,10 @@ class ring_call {
         before < 0 ? nullptr
                    : reinterpret_cast<const sum_t*>(call_.shelves(before) + offset(part::sums, i));
     std::byte* const own = call_.shelves(p_.rank);
-    if (p_.run != last_run()) {
+    if (rare_.run != last_run()) {
       auto* const sums = reinterpret_cast<sum_t*>(own + offset(part::sums, i));
       fold_run(i, count, so_far, [&](std::size_t at, sum_t sum) { sums[at] = sum; });
-      return send(in_care(p_.run + 1, i), words::sums, part::sums, i, count * sizeof(sum_t));
+      return send(in_care(rare_.run + 1, i), words::sums, part::sums, i, count * sizeof(sum_t));
     }
     auto* const results = reinterpret_cast<T*>(own + offset(part::results, i));
     fold_run(i, count, so_far,
@@ -120,7 +125,7 @@ class ring_call {
     for (int run = 0; run < last_run() && sent == status::ok; ++run) {
       sent = send(in_care(run, i), words::results, part::results, i, count * sizeof(T));
     }
-    for (int pe = first(p_.run); pe < p_.size && sent == status::ok; ++pe) {
+    for (int pe = first(rare_.run); pe < p_.size && sent == status::ok; ++pe) {
       if (pe != p_.rank) sent = send(pe, words::results, part::results, i, 0);
     }
     return sent;
@@ -136,14 +141,14 @@ class ring_call {
     for (std::size_t at = few * static_cast<std::size_t>(g_.rank()); at < count; at += step) {
       const std::size_t n = count - at < few ? count - at : few;
       sum_t sum[few] = {};
-      int pe = first(p_.run);
+      int pe = first(rare_.run);
       if (so_far != nullptr) {
         for (std::size_t j = 0; j < n; ++j) sum[j] = so_far[at + j];
       } else {
         const T* const from = input(pe++, i) + at;
         for (std::size_t j = 0; j < n; ++j) sum[j] = widen(from[j]);
       }
-      for (; pe < first(p_.run + 1); ++pe) {
+      for (; pe < first(rare_.run + 1); ++pe) {
         const T* const from = input(pe, i) + at;
         for (std::size_t j = 0; j < n; ++j) sum[j] = op_(sum[j], widen(from[j]));
       }
@@ -164,13 +169,13 @@ class ring_call {
 
   /// The result of piece i, where this run's has it.
   CW_FN status take(std::size_t i, T* out, std::size_t bytes) const noexcept {
-    const int here = in_care(p_.run, i);
+    const int here = in_care(rare_.run, i);
     const int maker = in_care(last_run(), i);
     if (maker != p_.rank) {
       const status s = leader_of(g_, [&] {
         deadline by(p_.limits);
         // pairs with send(), at the maker
-        return call_.await(p_.run == last_run() ? p_.rank : here, maker, words::results, slot(i),
+        return call_.await(rare_.run == last_run() ? p_.rank : here, maker, words::results, slot(i),
                            number(i), by);
       });
       if (s != status::ok) return s;
@@ -182,6 +187,7 @@ class ring_call {
 
   coll_call<G>& call_;
   const coll::parts& p_;
+  const coll::rare_parts& rare_;
   const G& g_;
   const Op& op_;
   std::uint64_t before_;  // pieces of this channel's calls before
