@@ -132,10 +132,14 @@ class stream_list {
 
 class cuda_recording final : public recording_backend {
  public:
-  explicit cuda_recording(cudaGraph_t graph) {
+  /// Its first replay on that stream finds it on the device: it would be brought there otherwise,
+  /// which may have to wait for all kernels, and with them for ranks that wait for this one.
+  cuda_recording(cudaGraph_t graph, cudaStream_t stream) {
     const cudaError_t outcome = cudaGraphInstantiate(&graph_, graph, 0);
     cudaGraphDestroy(graph);
     check(outcome, "cudaGraphInstantiate");
+    check(cudaGraphUpload(graph_, stream), "cudaGraphUpload");
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
   ~cuda_recording() override { cudaGraphExecDestroy(graph_); }
   cuda_recording(const cuda_recording&) = delete;
@@ -190,7 +194,7 @@ class cuda_stream final : public stream_backend {
   std::unique_ptr<recording_backend> end_recording() override {
     cudaGraph_t graph = nullptr;
     check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
-    return std::make_unique<cuda_recording>(graph);
+    return std::make_unique<cuda_recording>(graph, stream_);
   }
   [[nodiscard]] bool is_recording() const override {
     cudaStreamCaptureStatus now{};
