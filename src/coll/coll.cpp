@@ -233,7 +233,7 @@ struct coll::state {
   /// so few ranks that the last one would send more results than all send in two shots.
   [[nodiscard]] std::size_t two_shot_bytes() const {
     const int count = static_cast<int>(runs.size()) - 1;
-    const bool few = count > 1 && count * count <= 2 * of->size();
+    const bool few = count > 1 && count * count <= of->size();
     return few ? rules.two_shot_bytes : std::numeric_limits<std::size_t>::max();
   }
 

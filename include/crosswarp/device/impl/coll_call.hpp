@@ -205,6 +205,10 @@ class coll_call {
       own_->epoch = epoch_;
       own_->turn = turn_;
     }
+    return leave();
+  }
+  /// The same for one that made no steps: other groups may be in the channel.
+  CW_FN status leave() noexcept {
     g_.sync();
     return outcome_;
   }

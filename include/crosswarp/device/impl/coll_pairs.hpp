@@ -97,7 +97,7 @@ class pair_call {
       if (last) break;
     }
     if (call_.settle(s) == status::ok && g_.rank() == 0) count = number;
-    return call_.end();
+    return call_.leave();
   }
 
   CW_FN status await_taken(std::uint32_t number) noexcept {
