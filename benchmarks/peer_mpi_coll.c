@@ -62,6 +62,13 @@ static int make(const struct call* c) {
   if (same(c->name, "gather")) return MPI_Gather(c->in, c->part, c->t, c->out, c->part, c->t, 0, all);
   if (same(c->name, "scatter")) return MPI_Scatter(c->in, c->part, c->t, c->out, c->part, c->t, 0, all);
   if (same(c->name, "all_to_all")) return MPI_Alltoall(c->in, c->part, c->t, c->out, c->part, c->t, all);
+  if (same(c->name, "send_recv")) {
+    int rank = 0, ranks = 1;
+    MPI_Comm_rank(all, &rank);
+    MPI_Comm_size(all, &ranks);
+    return MPI_Sendrecv(c->in, c->count, c->t, (rank + 1) % ranks, 0, c->out, c->count, c->t,
+                        (rank + ranks - 1) % ranks, 0, all, MPI_STATUS_IGNORE);
+  }
   return MPI_ERR_ARG;
 }
 

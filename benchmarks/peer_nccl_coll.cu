@@ -67,6 +67,12 @@ ncclResult_t make(const call& c, const rank& r, std::size_t bytes, int ranks) {
     return ncclReduceScatter(r.in, r.out, part, t, c.op, r.comm, r.stream);
   }
   if (c.name == "all_gather") return ncclAllGather(r.in, r.out, part, t, r.comm, r.stream);
+  if (c.name == "send_recv") {
+    int me = 0;
+    check(ncclCommUserRank(r.comm, &me));
+    check(ncclSend(r.in, count, t, (me + 1) % ranks, r.comm, r.stream));
+    return ncclRecv(r.out, count, t, (me + ranks - 1) % ranks, r.comm, r.stream);
+  }
   if (c.name == "broadcast") return ncclBroadcast(r.in, r.out, count, t, 0, r.comm, r.stream);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   if (c.name == "all_to_all") return ncclAlltoAll(r.in, r.out, part, t, r.comm, r.stream);

@@ -115,12 +115,13 @@ void add_coll_test(CLI::App& app, tool::coll_test_options& o) {
       "as threads; exit code 1 when a result is wrong");
   test->add_option("--op", o.op,
                    "all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather, "
-                   "scatter, all");
+                   "scatter, send_recv, all");
   test->add_option("--type", o.type, "f64, f32, f16, bf16, e4m3, e5m2, i32, i64, all");
   test->add_option("--redop", o.redop, "sum, prod, min, max, avg, bit_and, bit_or, bit_xor, all");
   test->add_option("--bytes", o.bytes, "From and to, as 1K:64M: of the longer of input and result");
   test->add_option("--factor", o.factor, "From one size to the next")->check(CLI::Range(2, 1024));
-  test->add_option("--algorithm", o.algorithm, "Of all_reduce: automatic, push, pull, two_shot");
+  test->add_option("--algorithm", o.algorithm,
+                   "Of all_reduce: automatic, push, pull, two_shot, ring");
   test->add_option("--in-place", o.in_place, "Results over the input: both ways, yes, no")
       ->check(CLI::IsMember({"both", "yes", "no"}));
   test->add_option("--root", o.root, "Of those that have one")->check(integer("a rank"));

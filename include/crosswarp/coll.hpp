@@ -81,10 +81,11 @@ struct coll_options {
 };
 
 /// Collectives of a world's ranks. Making one is collective; it takes memory of the symmetric heap,
-/// on a GPU 6 to 12 MiB. To be destroyed by all ranks, after check() on streams that are not the
-/// world's; that is collective while memory is registered. Calls return when they are queued; all
-/// ranks queue the same ones in the same order, on one stream, or on several that wait for each
-/// other. Throws error; what goes wrong later, check() tells.
+/// on a GPU 20 to 30 MiB, and up to 80 or more where ranks are not mapped. To be destroyed by all
+/// ranks, after check() on streams that are not the world's; that is collective while memory is
+/// registered. Calls return when they are queued; all ranks queue the same ones in the same order,
+/// but for messages, on one stream, or on several that wait for each other. Throws error; what goes
+/// wrong later, check() tells.
 class coll {
  public:
   /// Throws error(not_supported) when a rank can be reached by nothing; error(asymmetric) when

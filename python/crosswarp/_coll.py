@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import index
 from typing import Any, NamedTuple
@@ -32,12 +32,21 @@ class _Place(NamedTuple):
     ready: int = -1  # the stream, as DLPack counts them, that waits for its producers; -1: none
 
 
+class _Message(NamedTuple):
+    """From rank to rank."""
+
+    is_sent: bool
+    array: Any
+    rank: int  # the other one
+    name: str  # of the argument
+
+
 class Coll:
     """Collectives of a world's ranks. Making one is collective.
 
     Arrays are NumPy's on a CPU, CuPy's, JAX's or PyTorch's on a GPU, a ``World.empty``, or anything
     else with DLPack; contiguous, and on the world's device. All ranks make the same calls in the
-    same order.
+    same order, messages from rank to rank apart.
 
     On a CPU calls return when they are done. On a GPU they are queued: on ``stream`` (an int, a
     stream of CuPy or PyTorch, anything with ``__cuda_stream__``), else on the current stream of the
@@ -86,7 +95,7 @@ class Coll:
     ) -> Any:
         """The same at ``root`` alone; None elsewhere."""
         call = "reduce"
-        self._check_root(call, root)
+        self._check_rank(call, root)
         place = self._place(call, stream, inp)
         a = self._input(call, inp, place)
         numbers = _dtypes.check_reduction(call, a.dtype, op)
@@ -131,7 +140,7 @@ class Coll:
     def broadcast(self, data: Any, *, root: int = 0, stream: Any = None) -> Any:
         """What ``root`` has in ``data``, in everybody's."""
         call = "broadcast"
-        self._check_root(call, root)
+        self._check_rank(call, root)
         place = self._place(call, stream, data)
         a = self._input(call, data, place)
         if not a.writable:
@@ -142,7 +151,7 @@ class Coll:
     def gather(self, inp: Any, out: Any = None, *, root: int = 0, stream: Any = None) -> Any:
         """Everybody's ``inp``, as of all_gather, at ``root``; None elsewhere."""
         call = "gather"
-        self._check_root(call, root)
+        self._check_rank(call, root)
         place = self._place(call, stream, inp)
         a = self._input(call, inp, place)
         b, result = self._output_at(root, call, out, a, self._whole(a), place)
@@ -155,7 +164,7 @@ class Coll:
         """This rank's part of what ``root`` has in ``inp``. Others need not have any: they pass
         ``out``."""
         call = "scatter"
-        self._check_root(call, root)
+        self._check_rank(call, root)
         at_root = self.rank == root
         if at_root and inp is None:
             raise ValueError(f"{call}: rank {root} is the root and has nothing to scatter")
@@ -222,7 +231,7 @@ class Coll:
     ) -> Any:
         """The same at ``root``; None elsewhere."""
         call = "gather_v"
-        self._check_root(call, root)
+        self._check_rank(call, root)
         place = self._place(call, stream, inp)
         a = self._input(call, inp, place)
         rows = self._counts(call, counts)
@@ -242,7 +251,7 @@ class Coll:
     ) -> Any:
         """This rank's rows of what ``root`` has in ``inp``. Others pass None there, and ``out``."""
         call = "scatter_v"
-        self._check_root(call, root)
+        self._check_rank(call, root)
         at_root = self.rank == root
         if at_root and inp is None:
             raise ValueError(f"{call}: rank {root} is the root and has nothing to scatter")
@@ -285,6 +294,36 @@ class Coll:
             b.address, a.address, *_spread(sent, row), *_spread(received, row), place.stream
         )
         return self._done(result, a, place)
+
+    # ---- from rank to rank; the others have nothing to do with it
+
+    def send(self, data: Any, to: int, *, stream: Any = None) -> None:
+        """To rank ``to``, which receives as many bytes; messages of two ranks match in the order in
+        which each of them makes the calls. Ranks that send to each other, or in a circle, do it by
+        ``exchange``: here each would wait for the other."""
+        call = "send"
+        rank = self._other(call, to, "to")
+        self._exchange(call, [_Message(True, data, rank, "data")], stream)
+
+    def receive(self, out: Any, source: int, *, stream: Any = None) -> Any:
+        """What rank ``source`` sends, in ``out``."""
+        call = "receive"
+        rank = self._other(call, source, "source")
+        return self._exchange(call, [_Message(False, out, rank, "out")], stream)[0]
+
+    def exchange(
+        self,
+        sends: Iterable[tuple[Any, int]] = (),
+        receives: Iterable[tuple[Any, int]] = (),
+        *,
+        stream: Any = None,
+    ) -> list[Any]:
+        """Messages that are under way at once: arrays, each with the rank it goes to or comes from.
+        They match those of ``send`` and ``receive``, too, for each pair of ranks in the order given.
+        Returns the arrays that were received."""
+        call = "exchange"
+        messages = self._pairs(call, sends, "sends") + self._pairs(call, receives, "receives")
+        return self._exchange(call, messages, stream)
 
     def barrier(self, *, stream: Any = None) -> None:
         """All ranks' streams wait for each other here; the stream of the last call, unless another
@@ -361,11 +400,49 @@ class Coll:
 
     # ---- arguments
 
-    def _check_root(self, call: str, root: int) -> None:
-        if isinstance(root, bool) or not isinstance(root, int):
-            raise TypeError(f"{call}: root is a rank, not {type(root).__name__}")
-        if not 0 <= root < self.size:
-            raise ValueError(f"{call}: root {root}: there are {self.size} ranks")
+    def _check_rank(self, call: str, rank: int, name: str = "root") -> None:
+        if isinstance(rank, bool) or not isinstance(rank, int):
+            raise TypeError(f"{call}: {name} is a rank, not {type(rank).__name__}")
+        if not 0 <= rank < self.size:
+            raise ValueError(f"{call}: {name} {rank}: there are {self.size} ranks")
+
+    def _other(self, call: str, rank: int, name: str) -> int:
+        self._check_rank(call, rank, name)
+        if rank == self.rank:
+            raise ValueError(f"{call}: {name} {rank} is this rank itself; copy instead")
+        return rank
+
+    def _pairs(self, call: str, pairs: Iterable[tuple[Any, int]], name: str) -> list[_Message]:
+        """What is sent, or received, with names for errors."""
+        messages = []
+        for i, pair in enumerate(pairs):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"{call}: {name}[{i}] is no pair of an array and a rank")
+            rank = self._other(call, pair[1], f"the rank of {name}[{i}]")
+            messages.append(_Message(name == "sends", pair[0], rank, f"{name}[{i}]"))
+        return messages
+
+    def _exchange(self, call: str, messages: list[_Message], stream: Any) -> list[Any]:
+        """Returns what was received."""
+        if not messages:
+            return []
+        place = self._place(call, stream, messages[0].array)
+        arrays = [self._input(call, m.array, place, m.name) for m in messages]
+        for i, (m, a) in enumerate(zip(messages, arrays, strict=True)):
+            if m.is_sent:
+                continue
+            if not a.writable:
+                raise ValueError(f"{call}: {m.name} cannot be written")
+            for other, b in zip(messages[:i], arrays[:i], strict=True):
+                if a.overlaps(b):
+                    raise ValueError(f"{call}: {m.name} and {other.name} overlap")
+        self._native.exchange(
+            [(m.is_sent, a.address, a.nbytes, m.rank) for m, a in zip(messages, arrays, strict=True)],
+            place.stream,
+        )
+        if place.wait:
+            self._native.check(None)
+        return [m.array for m in messages if not m.is_sent]
 
     def _place(self, call: str, stream: Any, *arrays: Any) -> _Place:
         device = self._world.device

@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
@@ -273,6 +274,17 @@ class communicator {
                      s);
     });
   }
+  /// Whether it is sent, where it lies, its bytes, and the other rank.
+  using message = std::tuple<bool, address, std::size_t, int>;
+  void exchange(const std::vector<message>& all, std::optional<address> on) {
+    using direction = coll::message::direction;
+    std::vector<coll::message> messages;
+    messages.reserve(all.size());
+    for (const auto& [is_sent, data, bytes, other] : all) {
+      messages.push_back({is_sent ? direction::send : direction::receive, to(data), bytes, other});
+    }
+    queue("exchange", on, [&](coll& c, stream* s) { c.exchange(messages, s); });
+  }
   void barrier(std::optional<address> on) {
     queue("barrier", on, [](coll& c, stream* s) { c.barrier(s); });
   }
@@ -455,6 +467,7 @@ void bind_coll(nb::module_& m) {
            "root"_a, "stream"_a.none(), unlocked())
       .def("all_to_all_v", &communicator::all_to_all_v, "out"_a, "inp"_a, "send_counts"_a,
            "send_places"_a, "receive_counts"_a, "receive_places"_a, "stream"_a.none(), unlocked())
+      .def("exchange", &communicator::exchange, "messages"_a, "stream"_a.none(), unlocked())
       .def("barrier", &communicator::barrier, "stream"_a.none(), unlocked())
       .def("register_buffer", &communicator::register_buffer, "data"_a, "bytes"_a, unlocked())
       .def("unregister_buffer", &communicator::unregister_buffer, "data"_a, unlocked())

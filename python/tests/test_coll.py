@@ -68,7 +68,7 @@ def test_every_operation_of_every_type(dtype):
                 assert same(got[op], reduced(op, inputs)), op
 
 
-@pytest.mark.parametrize("algorithm", ["automatic", "push", "pull", "two_shot"])
+@pytest.mark.parametrize("algorithm", ["automatic", "push", "pull", "two_shot", "ring"])
 def test_algorithms_have_the_same_bits(algorithm):
     inputs = [np.random.default_rng(r).standard_normal(20_000).astype(np.float32) for r in range(4)]
 
@@ -278,6 +278,80 @@ def test_uneven_parts_that_differ_are_told():
     told(lambda c, r: c.all_gather_v(np.ones((2, 1 + r)), [2, 2]))
 
 
+# ---- messages
+
+
+@pytest.mark.parametrize("count", [0, 1, 777, 100_000])
+def test_messages_go_down_the_line(count):
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = np.arange(count, dtype=np.int32) if world.rank == 0 else np.zeros(count, np.int32)
+        if world.rank > 0:
+            assert coll.receive(x, world.rank - 1) is x
+        if world.rank + 1 < world.size:
+            coll.send(x, world.rank + 1)
+        return x
+
+    for x in on_ranks(3, rank_main):
+        assert (x == np.arange(count)).all()
+
+
+def test_exchange_is_at_once_and_in_order():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        me, n = world.rank, world.size
+        others = [r for r in range(n) if r != me]
+        # A long one and a short one to everybody, and the same from everybody.
+        sends = [(np.full(50_000, 10 * me + r), r) for r in others]
+        sends += [(np.array([[me, r]], np.int16), r) for r in others]
+        long = [(np.zeros(50_000, np.int64), r) for r in others]
+        short = [(np.zeros((1, 2), np.int16), r) for r in others]
+        got = coll.exchange(sends, long + short)
+        assert all(a is b for a, (b, _) in zip(got, long + short, strict=True))
+        for (x, r), (y, _) in zip(long, short, strict=True):
+            assert (x == 10 * r + me).all()
+            assert (y == [[r, me]]).all()
+        assert coll.exchange() == []
+        # With send() and receive() of others.
+        if me == 0:
+            coll.exchange(sends=[(b"to you", 1)])
+        if me == 1:
+            assert coll.receive(bytearray(6), 0) == b"to you"
+
+    on_ranks(3, rank_main)
+
+
+def test_messages_of_other_lengths_are_told_to_both():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        with pytest.raises(crosswarp.Error) as told:
+            if world.rank == 0:
+                coll.send(np.ones(10), 1)
+            else:
+                coll.receive(np.ones(11), 0)
+        assert told.value.code == "asymmetric"
+
+    on_ranks(2, rank_main)
+
+
+def test_what_cannot_be_received_is_refused():
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        other = 1 - world.rank
+        x = np.ones(10)
+        with pytest.raises(ValueError, match="out cannot be written"):
+            coll.receive(b"fixed", other)
+        with pytest.raises(ValueError, match=r"receives\[0\] and sends\[0\] overlap"):
+            coll.exchange([(x[:6], other)], [(x[5:], other)])
+        with pytest.raises(ValueError, match=r"receives\[1\] and receives\[0\] overlap"):
+            coll.exchange(receives=[(x, other), (x, other)])
+        with pytest.raises(crosswarp.Error, match="there is room for 64") as told:
+            coll.exchange([(x, other)] * 65)
+        assert told.value.code == "not_supported"
+
+    on_ranks(2, rank_main)
+
+
 # ---- bad input
 
 
@@ -322,7 +396,12 @@ def raised(kind, match, call):
         (ValueError, "2 receive_counts for 1", lambda c, w: c.all_to_all_v(np.ones(3), [3], [3, 0])),
         (ValueError, "has not the 4 rows", lambda c, w: c.all_to_all_v(np.ones(3), [4], [4])),
         (ValueError, "nothing to scatter", lambda c, w: c.scatter(out=np.ones(3))),
-        (crosswarp.Error, "none of automatic, push", lambda c, w: crosswarp.Coll(w, algorithm="ring")),
+        (crosswarp.Error, "none of automatic, push", lambda c, w: crosswarp.Coll(w, algorithm="rings")),
+        (ValueError, "send: to 0 is this rank itself", lambda c, w: c.send(np.ones(3), 0)),
+        (ValueError, "receive: source 1: there are 1 ranks", lambda c, w: c.receive(np.ones(3), 1)),
+        (TypeError, "to is a rank, not str", lambda c, w: c.send(np.ones(3), "0")),
+        (ValueError, r"the rank of receives\[0\] 0 is this rank itself", lambda c, w: c.exchange([], [(np.ones(3), 0)])),
+        (TypeError, r"sends\[0\] is no pair", lambda c, w: c.exchange([np.ones(2)])),
         (TypeError, "a World is needed", lambda c, w: crosswarp.Coll(None)),
     ],
 )  # fmt: skip

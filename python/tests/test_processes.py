@@ -47,6 +47,36 @@ with crosswarp.World() as world:
     )
 
 
+def test_messages(tmp_path):
+    check_all(
+        start_processes(
+            3,
+            script(
+                tmp_path,
+                """
+with crosswarp.World() as world:
+    coll = crosswarp.Coll(world)
+    after, before = (world.rank + 1) % 3, (world.rank - 1) % 3
+    for count in (1, 100_000):
+        x, y = np.full(count, world.rank), np.zeros(count, int)
+        coll.exchange([(x, after)], [(y, before)])
+        assert (y == before).all()
+    if world.rank == 2:
+        coll.send(y, 0)
+    if world.rank == 0:
+        assert (coll.receive(x, 2) == 1).all()
+    if world.rank > 0:
+        try:
+            coll.send(x, 2) if world.rank == 1 else coll.receive(x[1:], 1)
+            sys.exit("not refused")
+        except crosswarp.Error as e:
+            assert e.code == "asymmetric", e
+""",
+            ),
+        )
+    )
+
+
 def test_registered_memory_of_processes(tmp_path):
     check_all(
         start_processes(

@@ -113,6 +113,60 @@ TEST(AnotherNumberOfBlocks, IsAnErrorInAllBlocksOfAllRanks) {
   }
 }
 
+// ---- a call that begins while another one finds out that it has failed
+
+/// A block whose second warp is late: when the first has begun a call and looked whether an earlier
+/// one failed, a thread of the second makes one fail, and looks.
+class with_late_warp {
+ public:
+  CW_FN with_late_warp(const dev::kernel_context& k, const dev::coll& other, int& syncs) noexcept
+      : block_(k.block()), other_(&other), syncs_(&syncs) {}
+  [[nodiscard]] CW_FN int rank() const noexcept { return block_.rank(); }
+  [[nodiscard]] CW_FN int size() const noexcept { return block_.size(); }
+  CW_FN void sync() const noexcept {
+    const bool late = rank() >= dev::warp_group::width;
+    const int before = (*syncs_)++;
+    if (late && before == 1) return;  // it has been made
+    block_.sync();
+    if (!late || before != 0) return;
+    block_.sync();
+    if (rank() != dev::warp_group::width) return;
+    std::int32_t none = 0;
+    (void)other_->send(dev::thread_group(), &none, 0, other_->rank());  // nobody sends to itself
+  }
+  template <dev::broadcastable T>
+  [[nodiscard]] CW_FN T broadcast(T value) const noexcept {
+    return block_.broadcast(value);
+  }
+  [[nodiscard]] CW_FN bool any(bool b) const noexcept { return block_.any(b); }
+
+ private:
+  dev::block_group block_;
+  const dev::coll* other_;
+  int* syncs_;
+};
+
+struct fail_meanwhile {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all, status* out) const {
+    const dev::coll other = all.channel(1);
+    int syncs = 0;
+    out[k.thread_index()] = all.barrier(with_late_warp(k, other, syncs));
+  }
+};
+
+TEST(AFailureInAnotherChannel, IsReturnedByAllThreadsOfACall) {
+  with_ranks(2, [](cw::world& w) {
+    constexpr int threads = 2 * dev::warp_group::width;
+    const cw::coll all(w, {.channels = 2, .shelf_bytes = 4096});
+    cw::buffer<status> out(w.options().device, threads);
+    w.barrier();
+    cw::launch(w.stream(), {.threads = threads}, fail_meanwhile{}, all.device(), out.data());
+    w.stream().sync();
+    w.barrier();
+    EXPECT_EQ(out.read(), std::vector<status>(threads, status::invalid));
+  });
+}
+
 // ---- strides
 
 enum class strided { reduce_scatter, all_gather, gather, scatter, all_to_all };

@@ -152,6 +152,38 @@ TEST(MessagesOfKernels, ToNobodyAndToOneselfAreRefused) {
   });
 }
 
+/// A message that does not match, and then one that would match it.
+struct another_message {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, std::int32_t* data,
+                        status* outcome) const {
+    const auto g = k.block();
+    const int other = 1 - with.rank();
+    for (std::size_t i = 0; i < 2; ++i) {
+      const status s =
+          with.rank() == 0 ? with.send(g, data, 1, other) : with.receive(g, data, 2 - i, other);
+      if (k.thread_index() == 0) outcome[i] = s;
+    }
+  }
+};
+
+TEST(MessagesOfKernels, FailAfterAFailure) {
+  with_ranks(2, [](cw::world& w) {
+    const cw::coll all(w, {.channels = 1});
+    cw::buffer<std::int32_t> data(w.options().device, 2);
+    cw::buffer<status> outcome(w.options().device, 2);
+    w.barrier();
+    if (w.rank() < 2) {
+      cw::launch(w.stream(), {.threads = 32}, another_message{}, all.device(), data.data(),
+                 outcome.data());
+    }
+    w.stream().sync();
+    w.barrier();
+    if (w.rank() < 2) {
+      EXPECT_EQ(outcome.read(), std::vector<status>(2, status::invalid));
+    }
+  });
+}
+
 // ---- on streams
 
 TEST(MessagesOfStreams, GoFromRankToRankInTheOrderQueued) {

@@ -196,4 +196,150 @@ TEST_F(CollModel, PacketsAreNotTakenForThoseOf2To31StepsLater) {
   }
 }
 
+// ---- rings and messages, of several pieces
+
+/// A channel in memory of the test's own, of ranks that take each other for others' machines, and
+/// with messages before this one's number.
+struct far_channel {
+  static constexpr std::size_t mail_bytes = 64;
+  cw::symmetric_buffer<std::byte> work;
+  cw::symmetric_buffer<std::byte> mail;
+  cw::buffer<int> runs;
+  cw::buffer<dev::coll::rare_parts> rare;
+  dev::coll::parts view;
+
+  far_channel(cw::world& w, const std::vector<int>& firsts, std::uint32_t messages = 0)
+      : work(w, dev::coll::bytes_of_channel(w.size(), shelf, 0)),
+        mail(w, dev::coll::mail_of_channel(w.size(), mail_bytes)),
+        runs(w.options().device, std::span(firsts)),
+        rare(w.options().device, 1) {
+    dev::coll::rare_parts more;
+    more.runs = runs.data();
+    more.run_count = static_cast<int>(firsts.size()) - 1;
+    while (firsts[static_cast<std::size_t>(more.run) + 1] <= w.rank()) ++more.run;
+    more.mail_bytes = mail_bytes;
+    more.mail = mail.device();
+    rare.write(std::span(&more, 1));
+    view.rank = w.rank();
+    view.size = w.size();
+    view.limits = w.device().limits;
+    view.work = work.device();
+    view.shelf_bytes = shelf;
+    view.channel_bytes = dev::coll::bytes_of_channel(w.size(), shelf, 0);
+    view.rare = rare.data();
+    const std::size_t box = mail.size() / static_cast<std::size_t>(w.size());
+    for (std::size_t pe = 0; pe < static_cast<std::size_t>(w.size()) && messages != 0; ++pe) {
+      dev::impl::coll_box before = {};
+      before.came[messages % 2] = messages;
+      before.came[(messages - 1) % 2] = messages - 1;
+      before.taken = before.sent = before.received = messages;
+      mail.write(std::as_bytes(std::span(&before, 1)), pe * box);
+    }
+    w.barrier();
+  }
+};
+
+/// `body(world, device)` under each schedule, on ranks that are threads.
+template <class Body>
+void explore_ranks(cw::schedule s, int ranks, const Body& body) {
+  cw::explore(s, [&](cw::device_ref device) {
+    cw::world_options o;
+    o.device = device;
+    o.heap_bytes = 2U << 20U;
+    o.self_test = false;
+    cw::run_local(ranks, o, [&](cw::world& w) {
+      const outcome got = body(w, device);
+      ASSERT_EQ(got.s, status::ok) << to_string(got.s) << ", " << s.describe();
+      ASSERT_EQ(got.wrong, 0) << s.describe();
+    });
+    if (testing::Test::HasFatalFailure()) FAIL() << s.describe();
+  });
+  EXPECT_GT(s.executions(), 1U);
+}
+
+/// More pieces than are under way at a time.
+void explore_runs(const std::vector<int>& firsts, const std::vector<coll_algorithm>& plan) {
+  constexpr std::size_t count = 64 * 19 + 5;
+  explore_ranks(cw::schedule::random(20261116, 12), firsts.back(),
+                [&](cw::world& w, cw::device_ref device) {
+                  const far_channel channel(w, firsts);
+                  const cw::symmetric_buffer<std::int32_t> data(w, count);
+                  const cw::buffer<coll_algorithm> algorithms(device, plan);
+                  const cw::buffer<outcome> out(device, 1);
+                  cw::launch(w, {.threads = 2}, calls{}, dev::coll(channel.view), data.device(),
+                             static_cast<const coll_algorithm*>(algorithms.data()),
+                             static_cast<int>(plan.size()), count, out.data());
+                  return out.read()[0];
+                });
+}
+
+TEST_F(CollModel, RingsOfSeveralRuns) {
+  explore_runs({0, 2}, {ring, pull, ring});
+  explore_runs({0, 1, 2}, {ring, ring, pull, ring});
+  explore_runs({0, 2, 3}, {pull, ring, ring, pull});
+  explore_runs({0, 1, 2, 3}, {ring, two_shot, ring});
+  explore_runs({0, 3, 5}, {ring, ring});
+}
+
+/// Rank 0 sends, the others receive first; the source is overwritten at once.
+struct pass_on {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, std::int32_t* in,
+                        std::int32_t* got, std::size_t count, int rounds, outcome* out) const {
+    const auto g = k.block();
+    const int n = with.size();
+    const int right = (with.rank() + 1) % n;
+    const int left = (with.rank() + n - 1) % n;
+    for (int round = 0; round < rounds; ++round) {
+      for (auto i = static_cast<std::size_t>(g.rank()); i < count;
+           i += static_cast<std::size_t>(g.size())) {
+        in[i] = value(with.rank(), round, i);
+      }
+      g.sync();
+      status s = status::ok;
+      if (with.rank() == 0) s = with.send(g, in, count, right);
+      if (s == status::ok) s = with.receive(g, got, count, left);
+      if (s == status::ok && with.rank() != 0) s = with.send(g, in, count, right);
+      if (g.rank() == 0) {
+        out->s = s;
+        for (std::size_t i = 0; i < count; ++i) out->wrong += got[i] != value(left, round, i);
+      }
+      g.sync();
+      if (s != status::ok) return;
+    }
+  }
+
+ private:
+  CW_FN static std::int32_t value(int rank, int round, std::size_t i) {
+    return 1000 * (10 * round + rank) + static_cast<std::int32_t>(i);
+  }
+};
+
+void explore_messages(cw::schedule s, int ranks, int threads, std::size_t count,
+                      std::uint32_t before) {
+  explore_ranks(s, ranks, [&](cw::world& w, cw::device_ref device) {
+    const far_channel channel(w, {0, w.size()}, before);
+    const cw::buffer<std::int32_t> in(device, count + 1);
+    const cw::buffer<std::int32_t> got(device, count + 1);
+    const cw::buffer<outcome> out(device, 1);
+    cw::launch(w, {.threads = threads}, pass_on{}, dev::coll(channel.view), in.data(), got.data(),
+               count, 3, out.data());
+    return out.read()[0];
+  });
+}
+
+TEST_F(CollModel, MessagesOfOneAndOfManyPieces) {
+  explore_messages(few(), 2, 1, 1, 0);
+  explore_messages(few(), 2, 1, 50, 0);  // four pieces
+  explore_messages(walks(), 3, 2, 150, 0);
+  explore_messages(few(), 2, 1, 0, 0);
+}
+
+TEST_F(CollModel, MessagesWhosePiecesNumbersWrapAround) {
+  for (const std::uint32_t before :
+       {0xfffffffaU, 0xfffffffdU, 0xfffffffeU, 0xffffffffU, 0x7ffffffeU, 0x80000000U}) {
+    explore_messages(few(), 2, 1, 50, before);
+  }
+  explore_messages(walks(), 3, 2, 150, 0xfffffff9U);
+}
+
 }  // namespace

@@ -43,6 +43,7 @@ bytes moved(const problem& p, int rank) {
   const auto me = static_cast<std::size_t>(rank);
   if (p.op == operation::broadcast) return input_of(p, p.root);
   if (p.op == operation::scatter) return part(p, p.root, me);
+  if (p.op == operation::send_recv) return input_of(p, rank == 0 ? p.ranks - 1 : rank - 1);
   bytes out;
   for (int r = 0; r < p.ranks; ++r) {
     const bytes next = p.op == operation::all_to_all ? part(p, r, me) : input_of(p, r);
@@ -68,7 +69,7 @@ constexpr std::size_t count = 40000;  // more than inputs take to repeat
 
 TEST(Moves, OneWrongBitIsOneWrongElement) {
   for (const operation op : {operation::all_gather, operation::gather, operation::broadcast,
-                             operation::scatter, operation::all_to_all}) {
+                             operation::scatter, operation::all_to_all, operation::send_recv}) {
     for (const data_type type : all_types()) {
       const problem p{
           .op = op, .type = type, .in = contents::random, .ranks = 3, .root = 1, .count = count};
@@ -152,6 +153,11 @@ TEST(UnevenParts, OfSumsBeginWhereTheOthersEnd) {
 TEST(Moves, AnotherRanksPartIsWrong) {
   const problem p{.op = operation::scatter, .in = contents::random, .ranks = 3, .count = count};
   EXPECT_GT(wrong_in(p, 1, moved(p, 2)), count * 9 / 10);
+}
+
+TEST(Moves, AMessageFromTheNextRankIsWrong) {
+  const problem p{.op = operation::send_recv, .in = contents::random, .ranks = 3, .count = count};
+  EXPECT_GT(wrong_in(p, 0, input_of(p, 1)), count * 9 / 10);
 }
 
 TEST(Moves, OnlyTheRootHasAResult) {

@@ -280,6 +280,7 @@ struct origin {
 std::vector<origin> origins_of(const problem& p, int rank) {
   if (p.op == operation::broadcast) return {{p.root, 0, p.count}};
   if (p.op == operation::scatter) return {{p.root, first_of(p, rank), elements_out(p, rank)}};
+  if (p.op == operation::send_recv) return {{(rank + p.ranks - 1) % p.ranks, 0, p.count}};
   std::vector<origin> all;
   const auto counts = counts_of(p, rank);
   for (int r = 0; r < p.ranks; ++r) {
@@ -317,7 +318,8 @@ bool has_root(operation op) noexcept {
 }
 
 bool in_parts(operation op) noexcept {
-  return op != operation::all_reduce && op != operation::reduce && op != operation::broadcast;
+  return op != operation::all_reduce && op != operation::reduce && op != operation::broadcast &&
+         op != operation::send_recv;
 }
 
 std::size_t elements_in(const problem& p, int rank) noexcept {
@@ -391,8 +393,9 @@ std::size_t wrong_in(const problem& p, int rank, std::span<const std::byte> out)
 }
 
 const char* to_string(operation op) noexcept {
-  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                   "reduce",     "all_to_all",     "gather",     "scatter"};
+  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                   "broadcast",  "reduce",         "all_to_all",
+                                   "gather",     "scatter",        "send_recv"};
   return names[static_cast<int>(op)];
 }
 
@@ -403,7 +406,7 @@ std::string name_of(const problem& p) {
 std::vector<operation> all_operations() {
   return {operation::all_reduce, operation::reduce_scatter, operation::all_gather,
           operation::broadcast,  operation::reduce,         operation::all_to_all,
-          operation::gather,     operation::scatter};
+          operation::gather,     operation::scatter,        operation::send_recv};
 }
 
 std::vector<data_type> all_types() {

@@ -19,7 +19,8 @@ enum class operation {
   reduce,
   all_to_all,
   gather,
-  scatter
+  scatter,
+  send_recv,  ///< to the next rank, from the one before, in a circle
 };
 
 enum class contents {

@@ -1,6 +1,7 @@
 #include "coll_test/session.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <numeric>
 
@@ -46,7 +47,8 @@ session::session(world& w, const session_options& o)
 }
 
 bool session::has(const problem& p, bool in_place) const {
-  if (!in_place) return p.op != operation::broadcast;  // it has one place
+  if (p.op == operation::send_recv) return !in_place && p.ranks > 1;  // nobody sends to itself
+  if (!in_place) return p.op != operation::broadcast;                 // it has one place
   // In place a rank's part begins elsewhere on each rank, which symmetric memory may not.
   if (p.op == operation::all_to_all) return false;
   return !options_.symmetric || !in_parts(p.op);
@@ -105,6 +107,13 @@ void session::queue(const problem& p, const places& at) {
       return all_.gather(at.out, at.in, bytes, p.root);
     case operation::scatter:
       return all_.scatter(at.out, at.in, bytes, p.root);
+    case operation::send_recv: {
+      using direction = coll::message::direction;
+      const int next = (w_.rank() + 1) % p.ranks;
+      const int before = (w_.rank() + p.ranks - 1) % p.ranks;
+      return all_.exchange(std::array<coll::message, 2>{
+          {{direction::send, at.in, bytes, next}, {direction::receive, at.out, bytes, before}}});
+    }
   }
 }
 

@@ -134,6 +134,7 @@ class coll_call {
     }
     status s = mine_;
     if (p_.image_bytes != 0) {
+      s = agree(g_, s);  // all threads put, or none
       for (int k = 1; k < p_.size && s == status::ok; ++k) {
         const int pe = p_.rank + k < p_.size ? p_.rank + k : p_.rank + k - p_.size;
         if (is_image(pe)) s = put_in_image(pe, shown(pe), word);
@@ -214,6 +215,8 @@ class coll_call {
   }
 
   [[nodiscard]] CW_FN status outcome() const noexcept { return outcome_; }
+  /// Why no call can be made any more, as this thread saw it at the begin.
+  [[nodiscard]] CW_FN status failed_before() const noexcept { return mine_; }
   /// The digest of the call.
   [[nodiscard]] CW_FN std::uint32_t what() const noexcept { return what_; }
 

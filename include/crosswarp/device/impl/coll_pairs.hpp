@@ -35,9 +35,7 @@ class pair_call {
         other_(other),
         valid_(other >= 0 && other < p.size && other != p.rank),
         mail_(p.rare->mail),
-        own_(*reinterpret_cast<coll_box*>(mail_.local() + box_of(valid_ ? other : 0))) {
-    by_.blame(other);
-  }
+        own_(*reinterpret_cast<coll_box*>(mail_.local() + box_of(valid_ ? other : 0))) {}
 
   CW_FN status send(const std::byte* data, std::size_t bytes) noexcept {
     return each_piece(own_.sent, bytes,
@@ -100,29 +98,35 @@ class pair_call {
     return call_.leave();
   }
 
+  /// One thread. Each piece has its deadline: a message may take long. After a failure nothing is
+  /// looked at: what lies in the box may be of a message that failed, and what a rank says of it
+  /// would take the place of what it has said.
+  template <class Ready>
+  CW_FN status wait(const Ready& ready) noexcept {
+    if (const status s = call_.failed_before(); s != status::ok) return s;
+    deadline by(p_.limits);
+    by.blame(other_);
+    return call_.wait(ready, by);
+  }
   CW_FN status await_taken(std::uint32_t number) noexcept {
     return leader_of(g_, [&] {
       std::uint64_t seen = 0;
-      const status s = call_.wait(
-          [&] {
-            // pairs with tell() in receive(), at the other
-            seen = system_atomic<std::uint64_t>(own_.taken).load(order::acquire);
-            return reached(static_cast<std::uint32_t>(seen), number);
-          },
-          by_);
+      const status s = wait([&] {
+        // pairs with tell() in receive(), at the other
+        seen = system_atomic<std::uint64_t>(own_.taken).load(order::acquire);
+        return reached(static_cast<std::uint32_t>(seen), number);
+      });
       return s == status::ok ? static_cast<status>(seen >> 32U) : s;
     });
   }
   CW_FN status await_piece(std::uint32_t number) noexcept {
     return leader_of(g_, [&] {
       std::uint64_t seen = 0;
-      const status s = call_.wait(
-          [&] {
-            // pairs with put(), at the other
-            seen = system_atomic<std::uint64_t>(own_.came[number % 2]).load(order::acquire);
-            return static_cast<std::uint32_t>(seen) == number;
-          },
-          by_);
+      const status s = wait([&] {
+        // pairs with put(), at the other
+        seen = system_atomic<std::uint64_t>(own_.came[number % 2]).load(order::acquire);
+        return static_cast<std::uint32_t>(seen) == number;
+      });
       if (s != status::ok) return s;
       return static_cast<std::uint32_t>(seen >> 32U) == call_.what() ? status::ok : status::invalid;
     });
@@ -162,7 +166,6 @@ class pair_call {
   bool valid_;
   const symmetric<std::byte>& mail_;
   coll_box& own_;
-  deadline by_{p_.limits};
 };
 
 }  // namespace impl
