@@ -226,7 +226,7 @@ memory_region device_context::register_memory(void* p, std::size_t bytes, access
   m.base = static_cast<std::byte*>(p);
   m.bytes = bytes;
   m.device = kernels_;
-  m.on_host = kernels_.kind() == device_kind::cpu || !exec::owns(kernels_, p, bytes);
+  m.on_host = exec::on_host(kernels_, p, bytes);
   auto s = std::make_unique<memory_region::state_type>();
   s->fabric = fabric_;
   s->registered = adapter_->register_memory(m, allowed);

@@ -989,6 +989,38 @@ TEST_P(RdmaErrors, WhatFollowsAFailureIsFlushedAndWhatWasBeforeIsDone) {
   for (std::size_t i = 4; i < 8; ++i) EXPECT_EQ(all[i].why, syndrome::flushed) << i;
 }
 
+/// Nothing is signalled, and one entry is bad.
+struct quiet_after_failure {
+  CW_FN void operator()(const context& ctx, const view& ep, request good, request bad,
+                        completion* out) const {
+    const auto me = ctx.thread();
+    good.signalled = false;
+    bad.signalled = false;
+    const auto p = ep.post_batch(me, 4, [&](std::uint32_t i) { return i == 1 ? bad : good; });
+    if (p.outcome != status::ok || ep.submit(me, p.end) != status::ok) return;
+    out[0] = ep.quiet(me);
+    out[1] = ep.quiet(me);
+  }
+};
+
+TEST_P(RdmaErrors, QuietTellsOfTheFirstFailure) {
+  const auto d = open();
+  side a(d, options(64));
+  side b(d, options(64));
+  connect(a, b);
+  request bad = write_of(a, b, 8);
+  bad.remote.rkey = 1;
+  cw::buffer<completion> out(test_device(), 2);
+  start<by_thread>(quiet_after_failure{}, a.ep.device(), write_of(a, b, 8), bad, out.data());
+  for (const completion& c : out.read()) {
+    EXPECT_NE(c.outcome, status::ok);
+    EXPECT_NE(c.outcome, status::timeout);
+    if (GetParam()) continue;  // flushed entries behind it may hide it
+    EXPECT_EQ(c.why, syndrome::remote_access);
+    EXPECT_EQ(c.index, 1U);
+  }
+}
+
 /// Reads no completions, then waits for one.
 struct overrun {
   CW_FN void operator()(const context& ctx, const view& ep, request r, completion* out) const {

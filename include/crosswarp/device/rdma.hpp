@@ -340,7 +340,8 @@ class basic_endpoint {
   /// Until that entry is complete. It was signalled, or a later one was, and the doorbell rung.
   template <group G>
   [[nodiscard]] CW_FN completion wait(const G& g, const posted& p) const noexcept;
-  /// Rings for what was posted before, by anybody, and waits for it.
+  /// Rings for what was posted before, by anybody, and waits for it. When one of them failed, the
+  /// completion is that of the first.
   template <group G>
   [[nodiscard]] CW_FN completion quiet(const G& g) const noexcept;
   /// The next receive that completed, in the order they were posted. Each goes to one caller.
@@ -371,6 +372,7 @@ class basic_endpoint {
   CW_FN bool drain_sent(completion* one) const noexcept;
   [[nodiscard]] CW_FN bool take_received(completion& c) const noexcept;
   [[nodiscard]] CW_FN completion await(std::uint64_t first, std::uint64_t end) const noexcept;
+  [[nodiscard]] CW_FN static completion first_failure(const work_queue& q) noexcept;
   [[nodiscard]] CW_FN static completion failure(const work_queue& q, std::uint64_t first) noexcept;
 
   parts p_;

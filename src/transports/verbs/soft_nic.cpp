@@ -134,9 +134,10 @@ void soft_nic::post(std::function<void()> f) {
 /// Has the thread run `f` and waits for it.
 template <class F>
 auto soft_nic::run(F&& f) {
-  std::packaged_task<decltype(f())()> task(std::forward<F>(f));
-  auto result = task.get_future();
-  post([&task] { task(); });
+  // Shared: the thread may still be leaving it when the result is there.
+  const auto task = std::make_shared<std::packaged_task<decltype(f())()>>(std::forward<F>(f));
+  auto result = task->get_future();
+  post([task] { (*task)(); });
   return result.get();
 }
 

@@ -40,16 +40,27 @@ CW_FN inline void latch(const work_queue& q, const completion& c) noexcept {
 
 }  // namespace impl
 
+/// Of a queue that has failed.
+template <class P>
+CW_FN inline completion basic_endpoint<P>::first_failure(const work_queue& q) noexcept {
+  const std::uint64_t fault = impl::fault_of(q);
+  completion c;
+  c.index = device_atomic<std::uint64_t>(q.state->fault_index).load(order::relaxed);
+  c.why = static_cast<syndrome>(fault & 0xffU);
+  c.vendor = static_cast<std::uint8_t>(fault >> 8U);
+  c.outcome = status_of(c.why);
+  return c;
+}
+
 /// What the entry at `first` ends with in a queue that has failed.
 template <class P>
 CW_FN inline completion basic_endpoint<P>::failure(const work_queue& q,
                                                    std::uint64_t first) noexcept {
-  const std::uint64_t fault = impl::fault_of(q);
-  const std::uint64_t at = device_atomic<std::uint64_t>(q.state->fault_index).load(order::relaxed);
-  completion c;
+  completion c = first_failure(q);
+  if (c.index == first) return c;
+  c = {};
   c.index = first;
-  c.why = at == first ? static_cast<syndrome>(fault & 0xffU) : syndrome::flushed;
-  c.vendor = at == first ? static_cast<std::uint8_t>(fault >> 8U) : std::uint8_t{0};
+  c.why = syndrome::flushed;
   c.outcome = status_of(c.why);
   return c;
 }
@@ -432,7 +443,8 @@ CW_FN inline completion basic_endpoint<P>::quiet(const G& g) const noexcept {
         device_atomic<std::uint64_t>(p_.send.state->reserved).load(order::relaxed);
     if (reached(impl::done_of(p_.send), end)) return {};
     // The last entry need not be signalled: one that does nothing is.
-    return perform(me, {});
+    const completion c = perform(me, {});
+    return impl::fault_of(p_.send) != 0 ? first_failure(p_.send) : c;
   });
 }
 
@@ -504,7 +516,10 @@ CW_FN inline completion basic_endpoint<P>::perform(const G& g, const request& r)
   completion c;
   c.index = p.index;
   c.outcome = p.outcome;
-  if (p.outcome != status::ok) return c;
+  if (p.outcome != status::ok) {
+    c.why = p.outcome == status_of(syndrome::flushed) ? syndrome::flushed : syndrome::none;
+    return c;
+  }
   c.outcome = submit(g, p.end);
   return c.outcome == status::ok ? wait(g, p) : c;
 }
