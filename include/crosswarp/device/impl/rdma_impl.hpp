@@ -30,7 +30,7 @@ CW_FN inline void unlock(std::uint64_t& lock) noexcept {
 CW_FN inline void latch(const work_queue& q, const completion& c) noexcept {
   const device_atomic<std::uint64_t> word(q.state->fault);
   if (word.load(order::relaxed) != 0) return;
-  device_atomic<std::uint64_t>(q.state->fault_index).store(c.index, order::relaxed);
+  q.state->fault_index = c.index;
   word.store(static_cast<std::uint64_t>(c.why) | static_cast<std::uint64_t>(c.vendor) << 8U,
              order::release);  // pairs with fault_of()
 }
@@ -45,7 +45,7 @@ template <class P>
 CW_FN inline completion basic_endpoint<P>::first_failure(const work_queue& q) noexcept {
   const std::uint64_t fault = impl::fault_of(q);
   completion c;
-  c.index = device_atomic<std::uint64_t>(q.state->fault_index).load(order::relaxed);
+  c.index = q.state->fault_index;
   c.why = static_cast<syndrome>(fault & 0xffU);
   c.vendor = static_cast<std::uint8_t>(fault >> 8U);
   c.outcome = status_of(c.why);
