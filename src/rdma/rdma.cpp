@@ -122,7 +122,7 @@ buffer<mlx5::cqe64> unused_completions(device_ref d, std::size_t n) {
 /// The queues are in host memory that kernels reach, what kernels share among themselves is in the
 /// device's own.
 struct endpoint::state_type {
-  state_type(std::shared_ptr<verbs::adapter> a, std::shared_ptr<verbs::fabric> f, device_ref d,
+  state_type(verbs::adapter& a, std::shared_ptr<verbs::fabric> f, device_ref d,
              const endpoint_options& o)
       : fabric(std::move(f)),
         options(o),
@@ -150,7 +150,7 @@ struct endpoint::state_type {
                      o.collapsed};
     s.queues.received = {received.data(), cq_records.data() + 1,
                          static_cast<std::uint32_t>(received.size()), false};
-    pair = a->make_queue_pair(s);
+    pair = a.make_queue_pair(s);
     view.queues = s.queues;
     view.queues.qpn = pair->qpn();
     view.queues.doorbell = pair->doorbell();
@@ -202,7 +202,7 @@ device::rdma::endpoint endpoint::device(const device::wait_limits& limits) const
 }
 
 endpoint device_context::make_endpoint(const endpoint_options& options) const {
-  return endpoint(std::make_unique<endpoint::state_type>(adapter_, fabric_, kernels_,
+  return endpoint(std::make_unique<endpoint::state_type>(*adapter_, fabric_, kernels_,
                                                          checked(options, *adapter_)));
 }
 

@@ -153,42 +153,52 @@ void soft_nic::remove_memory(std::uint32_t key) {
 }
 
 soft_nic::made_qp soft_nic::add_qp(const qp_setup& s) {
-  // Pages are made here, not by the thread: it may have to wait for the device.
-  auto fresh = std::make_unique<bell_page>(s.kernels);
-  return run([&] {
-    const auto has_room = [&](const std::unique_ptr<bell_page>& p) {
-      return p->device == s.kernels &&
-             (p->owners.size() < bells_per_page ||
-              std::find(p->owners.begin(), p->owners.end(), nullptr) != p->owners.end());
-    };
-    auto page = std::find_if(pages_.begin(), pages_.end(), has_room);
-    if (page == pages_.end()) page = pages_.insert(page, std::move(fresh));
-    bell_page& at = **page;
-    auto place = std::find(at.owners.begin(), at.owners.end(), nullptr);
-    if (place == at.owners.end()) place = at.owners.insert(place, nullptr);
-    auto made = std::make_unique<qp>(s);
-    auto free = std::find(by_number_.begin(), by_number_.end(), nullptr);
-    if (free - by_number_.begin() == most_qps) {
-      throw error(errc::out_of_memory, "rdma endpoint",
-                  std::to_string(most_qps) + " endpoints of this device are there already");
-    }
-    if (free == by_number_.end()) free = by_number_.insert(free, nullptr);
-    // Counted up with each use of a place, so that an answer to an old one finds no new one. From
-    // 1: a doorbell that was never rung shows 0.
-    const auto place_number = static_cast<std::uint32_t>(free - by_number_.begin()) + 1;
-    made->qpn = (++made_ & 0xfffU) << 12U | place_number;
-    made->self = {fabric_, number_, made->qpn};
-    made->page = &at;
-    made->bell = static_cast<std::size_t>(place - at.owners.begin());
-    at.seen.resize(at.owners.size());
-    at.seen[made->bell] = 0;
-    at.words.data()[made->bell] = 0;
-    *place = made.get();
-    *free = made.get();
-    const made_qp result{made->qpn, at.words.data() + made->bell};
-    qps_[made->qpn] = std::move(made);
-    return result;
+  // A page is made here, not by the thread: that may have to wait for the device.
+  std::unique_ptr<bell_page> fresh;
+  for (;;) {
+    const auto made = run([&] { return try_add_qp(s, fresh); });
+    if (made) return *made;
+    fresh = std::make_unique<bell_page>(s.kernels);
+  }
+}
+
+/// Nothing when there is no doorbell left; `fresh` is taken when it is needed and there.
+std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s,
+                                                      std::unique_ptr<bell_page>& fresh) {
+  auto number = std::find(by_number_.begin(), by_number_.end(), nullptr);
+  if (number - by_number_.begin() == most_qps) {
+    throw error(errc::out_of_memory, "rdma endpoint",
+                std::to_string(most_qps) + " endpoints of this device are there already");
+  }
+  auto page = std::find_if(pages_.begin(), pages_.end(), [&](const auto& p) {
+    return p->device == s.kernels &&
+           (p->owners.size() < bells_per_page ||
+            std::find(p->owners.begin(), p->owners.end(), nullptr) != p->owners.end());
   });
+  if (page == pages_.end()) {
+    if (fresh == nullptr) return {};
+    page = pages_.insert(page, std::move(fresh));
+  }
+  bell_page& at = **page;
+  auto place = std::find(at.owners.begin(), at.owners.end(), nullptr);
+  if (place == at.owners.end()) place = at.owners.insert(place, nullptr);
+  if (number == by_number_.end()) number = by_number_.insert(number, nullptr);
+  auto made = std::make_unique<qp>(s);
+  // Counted up with each use of a place, so that an answer to an old one finds no new one. From 1:
+  // a doorbell that was never rung shows 0.
+  const auto place_number = static_cast<std::uint32_t>(number - by_number_.begin()) + 1;
+  made->qpn = (++made_ & 0xfffU) << 12U | place_number;
+  made->self = {fabric_, number_, made->qpn};
+  made->page = &at;
+  made->bell = static_cast<std::size_t>(place - at.owners.begin());
+  at.seen.resize(at.owners.size());
+  at.seen[made->bell] = 0;
+  at.words.data()[made->bell] = 0;
+  *place = made.get();
+  *number = made.get();
+  const made_qp result{made->qpn, at.words.data() + made->bell};
+  qps_[made->qpn] = std::move(made);
+  return result;
 }
 
 void soft_nic::remove_qp(std::uint32_t qpn) {

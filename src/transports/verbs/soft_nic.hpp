@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -67,6 +68,8 @@ class soft_nic {
 
   template <class F>
   auto run(F&& f);
+
+  std::optional<made_qp> try_add_qp(const qp_setup& s, std::unique_ptr<bell_page>& fresh);
 
   // ---- the thread
   void work();
