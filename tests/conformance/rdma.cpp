@@ -647,22 +647,19 @@ TEST_P(Rdma, SeveralProducersShareAnEndpoint) {
 
 TEST_P(Rdma, ManyEndpointsAtOnce) {
   const auto d = open();
-  constexpr int count = 100;
-  std::vector<std::unique_ptr<side>> ends;
-  for (int i = 0; i < 2 * count; ++i) ends.push_back(std::make_unique<side>(d, options(8)));
-  for (int i = 0; i < count; ++i) {
-    connect(*ends[static_cast<std::size_t>(2 * i)], *ends[static_cast<std::size_t>(2 * i + 1)]);
+  constexpr std::size_t count = 100;
+  std::vector<std::unique_ptr<side>> from(count);
+  std::vector<std::unique_ptr<side>> to(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    from[i] = std::make_unique<side>(d, options(8));
+    to[i] = std::make_unique<side>(d, options(8));
+    connect(*from[i], *to[i]);
   }
-  for (int i = 0; i < count; ++i) {
-    side& a = *ends[static_cast<std::size_t>(2 * i)];
-    side& b = *ends[static_cast<std::size_t>(2 * i + 1)];
-    a.set<std::uint64_t>(0, static_cast<std::uint64_t>(1000 + i));
-    EXPECT_EQ(perform_one(a, write_of(a, b, 8)).outcome, status::ok);
+  for (std::size_t i = 0; i < count; ++i) {
+    from[i]->set<std::uint64_t>(0, 1000 + i);
+    EXPECT_EQ(perform_one(*from[i], write_of(*from[i], *to[i], 8)).outcome, status::ok);
   }
-  for (int i = 0; i < count; ++i) {
-    EXPECT_EQ(ends[static_cast<std::size_t>(2 * i + 1)]->get<std::uint64_t>(0),
-              static_cast<std::uint64_t>(1000 + i));
-  }
+  for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(to[i]->get<std::uint64_t>(0), 1000 + i);
 }
 
 TEST_P(Rdma, AnEndpointMayBeConnectedToItself) {

@@ -15,7 +15,6 @@ namespace dev = crosswarp::device;
 namespace mlx5 = crosswarp::device::mlx5;
 using cw::status;
 using dev::rdma::completion;
-using dev::rdma::operation;
 using context = dev::kernel_context;
 using view = dev::rdma::endpoint;
 

@@ -274,10 +274,12 @@ bool soft_nic::hear_posts() {
 /// Sleeps a little when nothing was to be done for a while: the longer ago, the longer, and at most
 /// a millisecond. A GPU cannot wake a thread, so doorbells are looked for all the time.
 void soft_nic::rest(clock::duration idle_for) {
-  using namespace std::chrono_literals;
-  constexpr auto patience = 100us;
+  using us = std::chrono::microseconds;
+  constexpr us patience(100);
+  constexpr us recently(2000);
+  constexpr us long_ago(50'000);
   if (idle_for < patience) return;
-  const auto nap = idle_for < 2ms ? 20us : idle_for < 50ms ? 200us : 1000us;
+  const us nap = idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : us(1000);
   std::unique_lock lock(mutex_);
   wake_.wait_for(lock, nap, [this] { return posted_.load(std::memory_order_relaxed); });
 }
