@@ -194,9 +194,11 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
       add(bench::bench_shmem(s, run_ranks));
     } else if (name == "coll") {
       add(bench::bench_coll(s, run_ranks));
+    } else if (name == "rdma") {
+      add(bench::bench_rdma(s));
     } else {
       throw error(errc::invalid_argument, "bench",
-                  "'" + name + "' is none of exec, memory, proxy, shmem, coll");
+                  "'" + name + "' is none of exec, memory, proxy, shmem, coll, rdma");
     }
   }
   return rows;

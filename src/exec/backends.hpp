@@ -26,6 +26,11 @@ class backend {
                                   std::size_t /*bytes*/) noexcept {
     return false;
   }
+  /// The host may follow addresses of the range.
+  [[nodiscard]] virtual bool on_host(device_ref /*d*/, const void* /*p*/,
+                                     std::size_t /*bytes*/) noexcept {
+    return true;
+  }
   /// Some stream of the device has work to do. CPUs need not know.
   [[nodiscard]] virtual bool busy(device_ref /*d*/) noexcept { return true; }
 };
@@ -48,6 +53,9 @@ void unpin(void* p) noexcept;
 backend& backend_of(device_ref d);
 inline bool owns(device_ref d, const void* p, std::size_t bytes) noexcept {
   return backend_of(d).owns(d, p, bytes);
+}
+inline bool on_host(device_ref d, const void* p, std::size_t bytes) noexcept {
+  return backend_of(d).on_host(d, p, bytes);
 }
 inline bool busy(device_ref d) noexcept {
   return backend_of(d).busy(d);

@@ -243,15 +243,12 @@ class cuda_backend final : public backend {
     kept_memory::instance().release(d, kind, p);
   }
   [[nodiscard]] bool owns(device_ref /*d*/, const void* p, std::size_t bytes) noexcept override {
-    const auto known = [](const void* at) {
-      cudaPointerAttributes a{};
-      if (cudaPointerGetAttributes(&a, at) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return false;
-      }
-      return a.type != cudaMemoryTypeUnregistered;
-    };
+    const auto known = [](const void* at) { return type_of(at) != cudaMemoryTypeUnregistered; };
     return known(p) && (bytes == 0 || known(static_cast<const std::byte*>(p) + bytes - 1));
+  }
+  [[nodiscard]] bool on_host(device_ref /*d*/, const void* p,
+                             std::size_t /*bytes*/) noexcept override {
+    return type_of(p) != cudaMemoryTypeDevice;
   }
   [[nodiscard]] bool busy(device_ref d) noexcept override {
     return stream_list::instance().busy(d.ordinal());
@@ -262,6 +259,12 @@ class cuda_backend final : public backend {
   }
 
  private:
+  static cudaMemoryType type_of(const void* p) noexcept {
+    cudaPointerAttributes a{};
+    if (cudaPointerGetAttributes(&a, p) == cudaSuccess) return a.type;
+    (void)cudaGetLastError();
+    return cudaMemoryTypeUnregistered;
+  }
   static int checked(device_ref d) {
     if (d.ordinal() < device_count()) return d.ordinal();
     throw error(errc::not_supported, d.name(),

@@ -1,12 +1,11 @@
 #include "transports/local/local.hpp"
 
-#include <atomic>
-#include <cstring>
 #include <deque>
 #include <functional>
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/error.hpp"
+#include "memory/host_copy.hpp"
 #include "transports/local/atomic_kernel.hpp"
 
 namespace crosswarp::local {
@@ -41,30 +40,6 @@ class region_table {
   std::vector<region_info> regions_;
 };
 
-template <class T>
-void store_word(std::byte* to, const std::byte* from) noexcept {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  // release: a kernel that sees a word put after a fence sees what was put before it
-  std::atomic_ref<T>(*reinterpret_cast<T*>(to)).store(value, std::memory_order_release);
-}
-
-/// Copies memory of the host. A whole word is written as one, since kernels may be polling it.
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  const bool whole = bytes > 0 && reinterpret_cast<std::uintptr_t>(to) % bytes == 0;
-  if (whole && bytes == 8) {
-    store_word<std::uint64_t>(to, from);
-  } else if (whole && bytes == 4) {
-    store_word<std::uint32_t>(to, from);
-  } else if (whole && bytes == 2) {
-    store_word<std::uint16_t>(to, from);
-  } else if (bytes == 1) {
-    store_word<std::uint8_t>(to, from);
-  } else {
-    std::memmove(to, from, bytes);  // a rank may copy within its own heap
-  }
-}
-
 /// Ranks on CPUs: everything is done when its call returns.
 class cpu_engine final : public engine {
  public:
@@ -80,12 +55,12 @@ class cpu_engine final : public engine {
   void remove_region(std::uint16_t id) noexcept override { regions_.remove(id); }
 
   bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
-    copy_bytes(regions_.at(to), from, bytes);
+    memory::copy_for_kernels(regions_.at(to), from, bytes);
     c.done(c, status::ok);
     return true;
   }
   bool get(const place& from, std::byte* to, std::size_t bytes, completion& c) override {
-    copy_bytes(to, regions_.at(from), bytes);
+    memory::copy_for_kernels(to, regions_.at(from), bytes);
     c.done(c, status::ok);
     return true;
   }
@@ -197,7 +172,7 @@ class gpu_engine final : public engine {
   }
 
   bool copy(bool by_host, std::byte* to, const std::byte* from, std::size_t bytes, completion& c) {
-    if (by_host) return in_order(c, [=] { copy_bytes(to, from, bytes); });
+    if (by_host) return in_order(c, [=] { memory::copy_for_kernels(to, from, bytes); });
     if (waiting_.size() >= room) return false;
     return on_stream(
         c, [&] { stream_.copy(to, from, bytes); }, [] {});

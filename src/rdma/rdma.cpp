@@ -1,0 +1,238 @@
+#include "crosswarp/rdma.hpp"
+
+#include <bit>
+
+#include "crosswarp/buffer.hpp"
+#include "crosswarp/error.hpp"
+#include "exec/backends.hpp"
+#include "transports/verbs/backend.hpp"
+
+namespace crosswarp::rdma {
+
+namespace mlx5 = device::mlx5;
+
+const char* to_string(endpoint_state s) noexcept {
+  switch (s) {
+    case endpoint_state::made:
+      return "made";
+    case endpoint_state::ready:
+      return "ready";
+    case endpoint_state::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+// ---- devices
+
+context::context(backend /*b*/, const soft_options& soft) : fabric_(verbs::soft_fabric(soft)) {}
+
+device_list context::devices() const {
+  device_list all;
+  for (auto& a : fabric_->adapters()) all.push_back(adapter(a, fabric_));
+  return all;
+}
+
+const std::string& adapter::name() const noexcept {
+  return adapter_->name();
+}
+int adapter::ports() const noexcept {
+  return adapter_->ports();
+}
+bool adapter::is_active(int port) const {
+  return adapter_->is_active(port);
+}
+device_context adapter::open(device_ref kernels) const {
+  return {adapter_, fabric_, kernels};
+}
+void adapter::set_link(bool up) const {
+  adapter_->set_link(up);
+}
+
+std::vector<active_port> active_ports(const device_list& devices) {
+  std::vector<active_port> all;
+  for (const adapter& a : devices) {
+    for (int port = 1; port <= a.ports(); ++port) {
+      if (a.is_active(port)) all.push_back({a, port});
+    }
+  }
+  return all;
+}
+
+// ---- endpoints
+
+namespace {
+
+constexpr int least_depth = 4;
+
+void check_depth(const char* what, int depth) {
+  if (depth < least_depth || depth > static_cast<int>(mlx5::most_blocks) ||
+      !std::has_single_bit(static_cast<unsigned>(depth))) {
+    throw error(errc::invalid_argument, "rdma endpoint",
+                std::string(what) + " " + std::to_string(depth) + ": a power of two from " +
+                    std::to_string(least_depth) + " to " + std::to_string(mlx5::most_blocks));
+  }
+}
+
+endpoint_options checked(endpoint_options o, verbs::adapter& a) {
+  check_depth("send_depth", o.send_depth);
+  check_depth("receive_depth", o.receive_depth);
+  // Twice as many as can be under way: some were read whose places are not given back yet.
+  if (o.completions == 0) o.completions = 2 * o.send_depth;
+  if (o.completions < 2 || !std::has_single_bit(static_cast<unsigned>(o.completions)) ||
+      o.completions > 2 * static_cast<int>(mlx5::most_blocks)) {
+    throw error(
+        errc::invalid_argument, "rdma endpoint",
+        "completions " + std::to_string(o.completions) + ": a power of two from 2 to 65536");
+  }
+  if (o.inline_bytes < 0 || o.inline_bytes > 512) {
+    throw error(errc::invalid_argument, "rdma endpoint",
+                "inline_bytes " + std::to_string(o.inline_bytes) + ": from 0 to 512");
+  }
+  if (o.retries < 0 || o.not_ready_retries < 0 || o.retry_after.count() < 0 ||
+      o.not_ready_after.count() < 0) {
+    throw error(errc::invalid_argument, "rdma endpoint", "a number of retries is negative");
+  }
+  if (o.port < 1 || o.port > a.ports()) {
+    throw error(errc::invalid_argument, "rdma endpoint",
+                "port " + std::to_string(o.port) + ": " + a.name() + " has 1 to " +
+                    std::to_string(a.ports()));
+  }
+  return o;
+}
+
+std::size_t count(int n) {
+  return static_cast<std::size_t>(n);
+}
+
+/// A completion queue shows that nothing is in it yet.
+buffer<mlx5::cqe64> unused_completions(device_ref d, std::size_t n) {
+  buffer<mlx5::cqe64> b(d, n, memory_kind::pinned);
+  std::vector<mlx5::cqe64> unused(n);
+  for (auto& e : unused) {
+    for (auto& w : e.words) w = ~std::uint64_t{0};
+  }
+  static_assert(mlx5::cqe_unused == 0xff);
+  b.write(unused);
+  return b;
+}
+
+}  // namespace
+
+/// The queues are in host memory that kernels reach, what kernels share among themselves is in the
+/// device's own.
+struct endpoint::state_type {
+  state_type(verbs::adapter& a, std::shared_ptr<verbs::fabric> f, device_ref d,
+             const endpoint_options& o)
+      : fabric(std::move(f)),
+        options(o),
+        send(d, count(o.send_depth) * mlx5::block_bytes, memory_kind::pinned),
+        receive(d, count(o.receive_depth), memory_kind::pinned),
+        sent(unused_completions(d, count(o.completions))),
+        received(unused_completions(d, 2 * count(o.receive_depth))),
+        record(d, 1, memory_kind::pinned),
+        cq_records(d, 2, memory_kind::pinned),
+        event(d, 1, memory_kind::pinned),
+        queues(d, 2),
+        readers(d, 2),
+        send_ends(d, count(o.send_depth)),
+        receive_ends(d, count(o.receive_depth)) {
+    verbs::qp_setup s;
+    s.kernels = d;
+    s.send_depth = static_cast<std::uint32_t>(o.send_depth);
+    s.receive_depth = static_cast<std::uint32_t>(o.receive_depth);
+    s.event = event.data();
+    s.options = o;
+    s.queues.send = send.data();
+    s.queues.receive = receive.data();
+    s.queues.record = record.data();
+    s.queues.sent = {sent.data(), cq_records.data(), static_cast<std::uint32_t>(sent.size()),
+                     o.collapsed};
+    s.queues.received = {received.data(), cq_records.data() + 1,
+                         static_cast<std::uint32_t>(received.size()), false};
+    pair = a.make_queue_pair(s);
+    view.queues = s.queues;
+    view.queues.qpn = pair->qpn();
+    view.queues.doorbell = pair->doorbell();
+    view.send = {queues.data(), send_ends.data(), s.send_depth};
+    view.receive = {queues.data() + 1, receive_ends.data(), s.receive_depth};
+    view.sent = readers.data();
+    view.received = readers.data() + 1;
+    view.event = event.data();
+    view.inline_bytes = static_cast<std::uint32_t>(o.inline_bytes);
+  }
+
+  std::shared_ptr<verbs::fabric> fabric;
+  endpoint_options options;
+  buffer<std::byte> send;
+  buffer<mlx5::data_segment> receive;
+  buffer<mlx5::cqe64> sent;
+  buffer<mlx5::cqe64> received;
+  buffer<mlx5::qp_record> record;
+  buffer<mlx5::cq_record> cq_records;
+  buffer<std::uint64_t> event;
+  buffer<device::rdma::queue_state> queues;
+  buffer<device::rdma::cq_state> readers;
+  buffer<std::uint64_t> send_ends;
+  buffer<std::uint64_t> receive_ends;
+  device::rdma::endpoint::parts view;
+  std::unique_ptr<verbs::queue_pair> pair;  // last: ends before the queues do
+};
+
+endpoint::endpoint(std::unique_ptr<state_type> s) noexcept : state_(std::move(s)) {}
+endpoint::~endpoint() = default;
+endpoint::endpoint(endpoint&&) noexcept = default;
+
+std::uint32_t endpoint::qpn() const noexcept {
+  return state_->pair->qpn();
+}
+endpoint_address endpoint::address() const noexcept {
+  return state_->pair->address();
+}
+void endpoint::connect(const endpoint_address& peer) {
+  state_->pair->connect(peer);
+}
+endpoint_state endpoint::state() const {
+  return state_->pair->state();
+}
+device::rdma::endpoint endpoint::device(const device::wait_limits& limits) const noexcept {
+  auto parts = state_->view;
+  parts.limits = limits;
+  return device::rdma::endpoint(parts);
+}
+
+endpoint device_context::make_endpoint(const endpoint_options& options) const {
+  return endpoint(std::make_unique<endpoint::state_type>(*adapter_, fabric_, kernels_,
+                                                         checked(options, *adapter_)));
+}
+
+// ---- memory
+
+struct memory_region::state_type {
+  std::shared_ptr<verbs::fabric> fabric;
+  std::unique_ptr<verbs::registered> registered;
+};
+
+memory_region::memory_region(std::unique_ptr<state_type> s, const device::rdma::region& as) noexcept
+    : state_(std::move(s)), region_(as) {}
+memory_region::~memory_region() = default;
+memory_region::memory_region(memory_region&&) noexcept = default;
+
+memory_region device_context::register_memory(void* p, std::size_t bytes, access allowed) const {
+  if (p == nullptr || bytes == 0) {
+    throw error(errc::invalid_argument, "register_memory", "there is no memory to register");
+  }
+  verbs::memory_range m;
+  m.base = static_cast<std::byte*>(p);
+  m.bytes = bytes;
+  m.device = kernels_;
+  m.on_host = exec::on_host(kernels_, p, bytes);
+  auto s = std::make_unique<memory_region::state_type>();
+  s->fabric = fabric_;
+  s->registered = adapter_->register_memory(m, allowed);
+  const device::rdma::region as{reinterpret_cast<std::uintptr_t>(p), bytes, s->registered->lkey(),
+                                s->registered->rkey()};
+  return {std::move(s), as};
+}
+
+}  // namespace crosswarp::rdma

@@ -1,0 +1,197 @@
+// The soft NIC as a backend: its devices, and the wire between those of one process.
+#include <unistd.h>
+
+#include <mutex>
+#include <random>
+
+#include "crosswarp/error.hpp"
+#include "transports/verbs/soft_nic.hpp"
+
+namespace crosswarp::verbs {
+namespace {
+
+using nic_list = std::vector<std::unique_ptr<soft_nic>>;
+
+/// Between NICs of one process. On one and the same, a request is answered at once, in place.
+class local_wire final : public wire {
+ public:
+  local_wire(soft_nic& self, std::uint32_t number, const nic_list& all)
+      : self_(self), number_(number), all_(all) {}
+
+  void send(const request& r) override {
+    if (r.to.device == number_) {
+      self_.deliver(self_.respond(r));
+      return;
+    }
+    if (r.to.device >= all_.size()) {
+      self_.deliver({.to = r.from});
+      return;
+    }
+    soft_nic& there = *all_[r.to.device];
+    const auto load = std::make_shared<const parcel>(r.payload);
+    if (!load->was_read()) {
+      self_.deliver(
+          {.to = r.from, .what = answer::kind::refused, .why = mlx5::syndrome::local_protection});
+      return;
+    }
+    there.post([here = &self_, &there, r = request(r), load]() mutable {
+      r.payload = load->pieces();
+      answer a = there.respond(r);
+      const auto reply = std::make_shared<const parcel>(a.payload);
+      if (!reply->was_read()) {
+        a.what = answer::kind::refused;
+        a.why = mlx5::syndrome::remote_operation;
+      }
+      here->post([here, a, reply]() mutable {
+        a.payload = reply->pieces();
+        here->deliver(a);
+      });
+    });
+  }
+
+ private:
+  /// Data on its way: neither end's memory.
+  class parcel {
+   public:
+    explicit parcel(std::span<const piece> from) {
+      std::size_t bytes = 0;
+      for (const piece& p : from) bytes += p.bytes;
+      data_.resize(bytes);
+      held_ = own_piece(data_.data(), bytes);
+      read_ = copy_pieces(std::span(&held_, 1), from);
+    }
+    [[nodiscard]] std::span<const piece> pieces() const noexcept { return {&held_, 1}; }
+    /// False when the memory that it was to come from could not be reached.
+    [[nodiscard]] bool was_read() const noexcept { return read_; }
+
+   private:
+    std::vector<std::byte> data_;
+    piece held_;
+    bool read_ = false;
+  };
+
+  soft_nic& self_;
+  std::uint32_t number_;
+  const nic_list& all_;
+};
+
+class soft_registered final : public registered {
+ public:
+  soft_registered(soft_nic& n, const memory_range& m, access allowed)
+      : nic_(n), key_(nic_.add_memory(m, allowed)) {}
+  ~soft_registered() override { nic_.remove_memory(key_); }
+  soft_registered(const soft_registered&) = delete;
+  soft_registered& operator=(const soft_registered&) = delete;
+  [[nodiscard]] std::uint32_t lkey() const noexcept override { return key_; }
+  [[nodiscard]] std::uint32_t rkey() const noexcept override { return key_; }
+
+ private:
+  soft_nic& nic_;
+  std::uint32_t key_;
+};
+
+class soft_queue_pair final : public queue_pair {
+ public:
+  soft_queue_pair(soft_nic& n, const endpoint_address& where, const qp_setup& s)
+      : nic_(n), where_(where), made_(nic_.add_qp(s)) {
+    where_.qpn = made_.qpn;
+  }
+  ~soft_queue_pair() override { nic_.remove_qp(made_.qpn); }
+  soft_queue_pair(const soft_queue_pair&) = delete;
+  soft_queue_pair& operator=(const soft_queue_pair&) = delete;
+  [[nodiscard]] std::uint32_t qpn() const noexcept override { return made_.qpn; }
+  [[nodiscard]] std::uint64_t* doorbell() const noexcept override { return made_.doorbell; }
+  [[nodiscard]] endpoint_address address() const noexcept override { return where_; }
+  void connect(const endpoint_address& peer) override {
+    if (peer.qpn == 0) {
+      throw error(errc::invalid_argument, "connect", "the address is of no endpoint");
+    }
+    if (peer.fabric != where_.fabric) {
+      throw error(errc::not_supported, "connect",
+                  "that endpoint is in another process, or its context is gone; soft devices reach "
+                  "those of their own process");
+    }
+    nic_.connect(made_.qpn, peer);
+  }
+  [[nodiscard]] endpoint_state state() override { return nic_.state_of(made_.qpn); }
+
+ private:
+  soft_nic& nic_;
+  endpoint_address where_;
+  soft_nic::made_qp made_;
+};
+
+class soft_adapter final : public adapter {
+ public:
+  soft_adapter(soft_nic& n, std::uint64_t fabric, std::uint32_t number)
+      : nic_(n), where_{fabric, number, 0}, name_("soft" + std::to_string(number)) {}
+  [[nodiscard]] const std::string& name() const noexcept override { return name_; }
+  [[nodiscard]] int ports() const noexcept override { return 1; }
+  [[nodiscard]] bool is_active(int port) override { return port == 1 && nic_.has_link(); }
+  std::unique_ptr<registered> register_memory(const memory_range& m, access allowed) override {
+    return std::make_unique<soft_registered>(nic_, m, allowed);
+  }
+  std::unique_ptr<queue_pair> make_queue_pair(const qp_setup& s) override {
+    return std::make_unique<soft_queue_pair>(nic_, where_, s);
+  }
+  void set_link(bool up) override { nic_.set_link(up); }
+
+ private:
+  soft_nic& nic_;
+  endpoint_address where_;
+  std::string name_;
+};
+
+class soft_fabric_type final : public fabric {
+ public:
+  explicit soft_fabric_type(const rdma::soft_options& o) : options(o) {
+    std::random_device random;
+    // Told apart from those of other processes, also of forked ones.
+    const std::uint64_t id = (static_cast<std::uint64_t>(random()) << 32U | random()) ^
+                             static_cast<std::uint64_t>(getpid());
+    for (int i = 0; i < o.devices; ++i) {
+      nics_.push_back(std::make_unique<soft_nic>(id, static_cast<std::uint32_t>(i), o));
+    }
+    for (std::uint32_t i = 0; i < nics_.size(); ++i) {
+      nics_[i]->set_wire(std::make_unique<local_wire>(*nics_[i], i, nics_));
+      adapters_.push_back(std::make_shared<soft_adapter>(*nics_[i], id, i));
+    }
+  }
+  /// All threads end before the first NIC does: they call each other.
+  ~soft_fabric_type() override {
+    for (const auto& n : nics_) n->stop();
+  }
+  soft_fabric_type(const soft_fabric_type&) = delete;
+  soft_fabric_type& operator=(const soft_fabric_type&) = delete;
+  [[nodiscard]] std::vector<std::shared_ptr<adapter>> adapters() override { return adapters_; }
+
+  const rdma::soft_options options;
+
+ private:
+  nic_list nics_;
+  std::vector<std::shared_ptr<adapter>> adapters_;
+};
+
+}  // namespace
+
+std::shared_ptr<fabric> soft_fabric(const rdma::soft_options& o) {
+  if (o.devices < 1 || o.devices > 64 || o.lost < 0 || o.lost > 1000 || o.not_ready < 0 ||
+      o.not_ready > 1000 || o.delay.count() < 0) {
+    throw error(errc::invalid_argument, "rdma context",
+                "1 to 64 devices, 0 to 1000 of 1000 lost or not ready, no negative delay");
+  }
+  static std::mutex mutex;
+  static std::weak_ptr<soft_fabric_type> living;
+  const std::scoped_lock lock(mutex);
+  auto f = living.lock();
+  if (f == nullptr) {
+    f = std::make_shared<soft_fabric_type>(o);
+    living = f;
+  } else if (f->options != o) {
+    throw error(errc::invalid_argument, "rdma context",
+                "another context of this process has other soft_options; end it first");
+  }
+  return f;
+}
+
+}  // namespace crosswarp::verbs

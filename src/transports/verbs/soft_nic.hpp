@@ -1,0 +1,138 @@
+// A network adapter in software: one thread that carries out what kernels put into mlx5's queues.
+//
+// All of its state belongs to the thread; other threads have it run what they want done. A queue
+// pair is a requester, which reads entries and sends requests, and a responder, which answers the
+// requests of others; between them is a wire.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "transports/verbs/wire.hpp"
+
+namespace crosswarp::verbs {
+
+class soft_nic {
+ public:
+  /// `number`: of this device in `fabric`.
+  soft_nic(std::uint64_t fabric, std::uint32_t number, const rdma::soft_options& o);
+  ~soft_nic();
+  soft_nic(const soft_nic&) = delete;
+  soft_nic& operator=(const soft_nic&) = delete;
+
+  /// Where its requests go; before the first queue pair connects.
+  void set_wire(std::unique_ptr<wire> w);
+
+  // ---- any thread but its own
+
+  std::uint32_t add_memory(const memory_range& m, access allowed);
+  void remove_memory(std::uint32_t key);
+  struct made_qp {
+    std::uint32_t qpn = 0;
+    std::uint64_t* doorbell = nullptr;
+  };
+  made_qp add_qp(const qp_setup& s);
+  void remove_qp(std::uint32_t qpn);
+  void connect(std::uint32_t qpn, const endpoint_address& peer);
+  endpoint_state state_of(std::uint32_t qpn);
+  void set_link(bool up) noexcept { link_.store(up, std::memory_order_relaxed); }
+  [[nodiscard]] bool has_link() const noexcept { return link_.load(std::memory_order_relaxed); }
+
+  /// Ends its thread. What it is asked afterwards is not done.
+  void stop();
+
+  /// Has the thread run `f`, soon.
+  void post(std::function<void()> f);
+
+  // ---- its own thread
+
+  /// Answers a request that came over a wire. What the answer points to is valid until the next.
+  answer respond(const request& r);
+  /// The answer to a request of ours.
+  void deliver(const answer& a);
+
+ private:
+  using clock = std::chrono::steady_clock;
+  struct completions;
+  struct qp;
+  struct bell_page;
+
+  template <class F>
+  auto run(F&& f);
+
+  std::optional<made_qp> try_add_qp(const qp_setup& s, std::unique_ptr<bell_page>& fresh);
+
+  // ---- the thread
+  void work();
+  bool hear_posts();
+  bool look_at_bells();
+  bool serve_all();
+  void rest(clock::duration idle_for);
+
+  // ---- requester
+  void hear_bell(qp& q, std::uint64_t bell);
+  bool serve(qp& q);
+  bool is_late(qp& q);
+  void start(qp& q);
+  [[nodiscard]] bool gather(qp& q);
+  void transmit(qp& q);
+  void retry(qp& q, int& tried, int limit, clock::duration after, mlx5::syndrome why);
+  [[nodiscard]] bool take_answer(qp& q, const answer& a);
+  void succeed(qp& q);
+  void mark_failed(qp& q);
+  void fail(qp& q, mlx5::syndrome why);
+  void end_in_error(qp& q, mlx5::syndrome why);
+  void flush(qp& q);
+  bool flush_receives(qp& q);
+
+  // ---- responder
+  answer answer_write(qp& q, const request& r);
+  answer answer_send(qp& q, const request& r);
+  answer answer_read(qp& q, const request& r);
+  answer answer_atomic(qp& q, const request& r);
+  answer refuse(qp& q, mlx5::syndrome why);
+  [[nodiscard]] std::uint64_t posted_receives(const qp& q) const;
+  answer finish_receive(qp& q, const request& r);
+  answer fail_receive(qp& q, mlx5::syndrome here, mlx5::syndrome there);
+
+  // ---- completions
+  struct cqe_values;
+  void complete(qp& q, completions& to, const cqe_values& v);
+
+  [[nodiscard]] qp* find(std::uint32_t qpn) const noexcept;
+  [[nodiscard]] bool chance(int of_thousand);
+
+  const std::uint64_t fabric_;
+  const std::uint32_t number_;
+  const rdma::soft_options options_;
+  std::unique_ptr<wire> wire_;
+  key_table keys_;
+  std::map<std::uint32_t, std::unique_ptr<qp>> qps_;
+  std::vector<qp*> by_number_;  ///< qps_ again, for a quick look
+  std::uint32_t made_ = 0;
+  std::vector<std::unique_ptr<bell_page>> pages_;
+  std::vector<qp*> active_;  ///< have entries to carry out
+  std::vector<qp*> failed_;  ///< have receives to flush, now or later
+  std::mt19937_64 random_;
+  piece answered_;  ///< what the last answer points to
+  std::atomic<bool> link_{true};
+
+  // What other threads want.
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> posts_;
+  std::atomic<bool> posted_{false};
+  bool stop_ = false;
+  std::thread thread_;  // last: starts when all else is there
+};
+
+}  // namespace crosswarp::verbs
