@@ -22,6 +22,7 @@ constexpr std::uint32_t depth = 4;
 constexpr std::uint32_t qpn = 0x77;
 constexpr int most_producers = 3;
 constexpr std::uint32_t receive_bytes = 24;
+constexpr std::uint32_t few = 2;  // places for completions of receives: fewer than receives
 
 struct report {
   status outcome[most_producers];
@@ -86,7 +87,7 @@ class model_adapter {
     return r_->wrong == 0 ? target : head_;
   }
 
-  /// Fills every receive that was posted.
+  /// Fills every receive that was posted, as far as there are places for completions.
   CW_FN void take_receives() noexcept {
     const auto record =
         dev::system_atomic<std::uint32_t>(p_.queues.record->counter[mlx5::qp_record::receive])
@@ -94,7 +95,8 @@ class model_adapter {
     const auto posted =
         mlx5::extended(static_cast<std::uint16_t>(mlx5::swapped(record)), next_receive_);
     if (posted - next_receive_ > depth) note(8);
-    for (; next_receive_ != posted && r_->wrong == 0; ++next_receive_) {
+    for (; next_receive_ != posted && has_room(p_.queues.received, received_) && r_->wrong == 0;
+         ++next_receive_) {
       const mlx5::data_segment& s = p_.queues.receive[next_receive_ % depth];
       if (mlx5::swapped(s.byte_count) != receive_bytes) note(9);
       complete(p_.queues.received, received_++, next_receive_, mlx5::cqe_opcode::responder_send_imm,
@@ -121,11 +123,16 @@ class model_adapter {
     }
   }
 
-  CW_FN void complete(const dev::rdma::mlx5_provider::completion_queue& q, std::uint64_t number,
-                      std::uint64_t index, mlx5::cqe_opcode what, std::uint32_t imm) noexcept {
+  [[nodiscard]] CW_FN static bool has_room(const dev::rdma::mlx5_provider::completion_queue& q,
+                                           std::uint64_t number) noexcept {
     const auto read = mlx5::swapped(
         dev::system_atomic<std::uint32_t>(q.record->counter[0]).load(dev::order::acquire));
-    if (!q.collapsed && number - read >= q.depth) note(7);
+    return q.collapsed || number - read < q.depth;
+  }
+
+  CW_FN void complete(const dev::rdma::mlx5_provider::completion_queue& q, std::uint64_t number,
+                      std::uint64_t index, mlx5::cqe_opcode what, std::uint32_t imm) noexcept {
+    if (!has_room(q, number)) note(7);
     mlx5::cqe64& place = q.entries[q.collapsed ? 0 : number % q.depth];
     const std::uint64_t owner = !q.collapsed && (number & q.depth) != 0 ? 1 : 0;
     const std::uint64_t counter = mlx5::swapped(static_cast<std::uint16_t>(index));
@@ -213,7 +220,7 @@ struct endpoint_memory {
         record(d, 1),
         doorbell(d, 1),
         sent(d, 2 * std::size_t{depth}),
-        received(d, depth),
+        received(d, few),
         cq_records(d, 2),
         states(d, 2),
         readers(d, 2),
@@ -231,7 +238,7 @@ struct endpoint_memory {
     p.queues.record = record.data();
     p.queues.doorbell = doorbell.data();
     p.queues.sent = {sent.data(), cq_records.data(), 2 * depth, collapsed};
-    p.queues.received = {received.data(), cq_records.data() + 1, depth, false};
+    p.queues.received = {received.data(), cq_records.data() + 1, few, false};
     p.queues.qpn = qpn;
     p.send = {states.data(), ends.data(), depth};
     p.receive = {states.data() + 1, ends.data() + depth, depth};
