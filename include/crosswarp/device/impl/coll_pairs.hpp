@@ -95,7 +95,8 @@ class pair_call {
       if (last) break;
     }
     if (call_.settle(s) == status::ok && g_.rank() == 0) count = number;
-    return call_.end();
+    g_.sync();  // no end(): there were no steps, and other groups may be in this channel
+    return call_.outcome();
   }
 
   /// One thread. Each piece has its deadline: a message may take long. After a failure nothing is
