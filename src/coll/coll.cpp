@@ -127,7 +127,7 @@ struct channel_sizes {
 /// packets.
 channel_sizes sizes_for(const world& w, channel_sizes wanted) {
   if (all_are_mapped(w)) return wanted;
-  const std::size_t most = w.options().device.kind() == device_kind::cpu ? 4U << 20U : 32U << 20U;
+  const std::size_t most = w.options().device.kind() == device_kind::cpu ? 4U << 20U : 16U << 20U;
   const std::size_t shelves =
       2 * static_cast<std::size_t>(wanted.channels) * static_cast<std::size_t>(w.size());
   const std::size_t room = most / shelves / device::line_bytes * device::line_bytes;

@@ -255,7 +255,11 @@ class cuda_backend final : public backend {
   }
   void copy_now(device_ref d, void* dst, const void* src, std::size_t bytes) override {
     const device_scope here(checked(d));
-    if (bytes != 0) check(cudaMemcpy(dst, src, bytes, cudaMemcpyDefault), "cudaMemcpy");
+    if (bytes == 0) return;
+    check(cudaMemcpy(dst, src, bytes, cudaMemcpyDefault), "cudaMemcpy");
+    // It returns when pageable memory may be reused, not when the device has it; and our streams do
+    // not wait for the one it runs on.
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
  private:
