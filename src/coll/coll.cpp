@@ -105,8 +105,10 @@ bool all_are_mapped(const world& w) {
 /// Each run's first rank, and behind them the number of ranks. Ranks of a run are mapped to the
 /// same ranks, and so to each other. Collective.
 std::vector<int> runs_of(world& w) {
-  std::vector<std::byte> mine;
-  for (int pe = 0; pe < w.size(); ++pe) mine.push_back(std::byte{w.is_mapped(pe)});
+  std::vector<std::byte> mine(static_cast<std::size_t>(w.size()));
+  for (int pe = 0; pe < w.size(); ++pe) {
+    mine[static_cast<std::size_t>(pe)] = std::byte{w.is_mapped(pe)};
+  }
   const auto all = w.allgather(mine);
   std::vector<int> firsts;
   for (std::size_t pe = 0; pe < all.size(); ++pe) {
