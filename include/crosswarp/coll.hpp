@@ -51,7 +51,10 @@ enum class data_type : std::uint8_t { f64, f32, f16, bf16, e4m3, e5m2, i32, i64 
 }
 
 template <class T>
-struct data_type_of;
+struct data_type_of {
+  static_assert(sizeof(T) == 0,
+                "elements are double, float, half, bfloat16, fp8_e4m3, fp8_e5m2, int32_t, int64_t");
+};
 
 /// Bytes up to which all_reduce takes which algorithm, and how many are worth a block of their own.
 /// `crosswarp tune` measures them.

@@ -301,6 +301,17 @@ struct coll::state {
     return c;
   }
 
+  /// Memory of an argument that is used.
+  static void need(const char* name, const char* what, const void* p, std::size_t count) {
+    if (p == nullptr && count != 0) {
+      throw error(errc::invalid_argument, name, std::string(what) + " is null");
+    }
+  }
+  static void need_both(const char* name, const void* out, const void* in, std::size_t count) {
+    state::need(name, "out", out, count);
+    state::need(name, "in", in, count);
+  }
+
   void check_root(const char* name, int root) const {
     if (root < 0 || root >= of->size()) {
       throw error(errc::invalid_argument, name,
@@ -336,6 +347,50 @@ struct coll::state {
                                    &coll_impl::queue_e4m3, &coll_impl::queue_e5m2,
                                    &coll_impl::queue_i32,  &coll_impl::queue_i64};
     queues[static_cast<std::size_t>(type)](on(named), shape, kind, c);
+  }
+
+  /// Messages that are under way at once.
+  void queue(const char* name, std::span<const message> all, stream* named) const {
+    if (all.empty()) return;
+    coll_impl::messages m;
+    m.with = device::coll(queued.view);
+    m.outcome = outcome.data();
+    if (all.size() > m.most) {
+      throw error(errc::not_supported, name,
+                  std::to_string(all.size()) + " messages at once; there is room for " +
+                      std::to_string(m.most));
+    }
+    // Both ends must come to the same number of blocks, so it depends on nothing but the bytes.
+    const int most_blocks = std::max(1, rules.blocks / (2 * std::max(1, of->size() - 1)));
+    std::map<std::pair<bool, int>, int> lanes;
+    std::size_t longest = 0;
+    for (const message& one : all) {
+      if (one.with < 0 || one.with >= of->size() || one.with == of->rank()) {
+        throw error(
+            errc::invalid_argument, name,
+            one.with == of->rank()
+                ? "rank " + std::to_string(one.with) + " is this one itself; copy instead"
+                : "no rank " + std::to_string(one.with) + " among " + std::to_string(of->size()));
+      }
+      const bool is_sent = one.way == message::direction::send;
+      const auto [lane, is_new] = lanes.try_emplace({is_sent, one.with}, m.lanes);
+      if (is_new) m.lane_blocks[m.lanes++] = 0;
+      const int mine = std::min(blocks_for(one.bytes), most_blocks);
+      int& of_lane = m.lane_blocks[lane->second];
+      of_lane = std::max(of_lane, mine);
+      m.all[m.count++] = {
+          static_cast<std::byte*>(one.data), one.bytes, one.with, is_sent, lane->second, mine};
+      longest = std::max(longest, one.bytes);
+    }
+    const int blocks = std::accumulate(m.lane_blocks, m.lane_blocks + m.lanes, 0);
+    // All of them wait for other ranks' blocks; threads of a CPU give way to each other.
+    if (of->options().device.kind() != device_kind::cpu && blocks > rules.blocks) {
+      throw error(errc::not_supported, name,
+                  "messages to and from " + std::to_string(m.lanes) +
+                      " ranks at once; this device has room for " + std::to_string(rules.blocks));
+    }
+    const launch_shape shape = shape_for(longest, blocks, false);
+    coll_impl::queue_messages(on(named), shape, m);
   }
 
   /// Whole rows for each block; all the rest is as all_reduce has it for as many bytes.
@@ -469,6 +524,7 @@ coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) c
 
 void coll::all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                       stream* on) {
+  state::need_both("all_reduce", out, in, count);
   const std::size_t bytes = count * size_of(type);
   const choice how = explain(out, in, bytes);
   call c = state_->make(out, in, count);
@@ -487,6 +543,7 @@ void coll::all_reduce(void* out, const void* in, std::size_t count, data_type ty
 
 void coll::reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                   int root, stream* on) {
+  state::need("reduce", "in", in, count);
   state_->check_root("reduce", root);
   call c = state_->make(out, in, count);
   c.op = op;
@@ -498,6 +555,7 @@ void coll::reduce(void* out, const void* in, std::size_t count, data_type type, 
 
 void coll::reduce_scatter(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                           stream* on) {
+  state::need_both("reduce_scatter", out, in, count);
   call c = state_->make(out, in, count);
   c.op = op;
   const std::size_t bytes = count * size_of(type) * static_cast<std::size_t>(size());
@@ -506,10 +564,12 @@ void coll::reduce_scatter(void* out, const void* in, std::size_t count, data_typ
 }
 
 void coll::all_gather(void* out, const void* in, std::size_t bytes, stream* on) {
+  state::need_both("all_gather", out, in, bytes);
   state_->move(move_kind::all_gather, state_->make(out, in, bytes), on);
 }
 
 void coll::broadcast(void* data, std::size_t bytes, int root, stream* on) {
+  state::need("broadcast", "data", data, bytes);
   state_->check_root("broadcast", root);
   call c = state_->make(data, data, bytes);
   c.root = root;
@@ -531,6 +591,7 @@ void coll::scatter(void* out, const void* in, std::size_t bytes, int root, strea
 }
 
 void coll::all_to_all(void* out, const void* in, std::size_t bytes, stream* on) {
+  state::need_both("all_to_all", out, in, bytes);
   state_->move(move_kind::all_to_all, state_->make(out, in, bytes), on);
 }
 
@@ -540,55 +601,16 @@ void coll::barrier(stream* on) {
 
 void coll::send(const void* data, std::size_t bytes, int to, stream* on) {
   const message one{message::direction::send, const_cast<void*>(data), bytes, to};
-  exchange({&one, 1}, on);
+  state_->queue("send", {&one, 1}, on);
 }
 
 void coll::receive(void* data, std::size_t bytes, int from, stream* on) {
   const message one{message::direction::receive, data, bytes, from};
-  exchange({&one, 1}, on);
+  state_->queue("receive", {&one, 1}, on);
 }
 
 void coll::exchange(std::span<const message> all, stream* on) {
-  constexpr const char* name = "exchange";
-  if (all.empty()) return;
-  coll_impl::messages m;
-  m.with = device::coll(state_->queued.view);
-  m.outcome = state_->outcome.data();
-  if (all.size() > m.most) {
-    throw error(errc::not_supported, name,
-                std::to_string(all.size()) + " messages at once; there is room for " +
-                    std::to_string(m.most));
-  }
-  // Both ends must come to the same number of blocks, so it depends on nothing but the bytes.
-  const int most_blocks = std::max(1, state_->rules.blocks / (2 * std::max(1, size() - 1)));
-  std::map<std::pair<bool, int>, int> lanes;
-  std::size_t longest = 0;
-  for (const message& one : all) {
-    if (one.with < 0 || one.with >= size() || one.with == rank()) {
-      throw error(
-          errc::invalid_argument, name,
-          "rank " + std::to_string(one.with) + " is no other among " + std::to_string(size()));
-    }
-    const bool is_sent = one.way == message::direction::send;
-    const auto [lane, is_new] = lanes.try_emplace({is_sent, one.with}, m.lanes);
-    if (is_new) m.lane_blocks[m.lanes++] = 0;
-    const int mine = std::min(state_->blocks_for(one.bytes), most_blocks);
-    int& of_lane = m.lane_blocks[lane->second];
-    of_lane = std::max(of_lane, mine);
-    m.all[m.count++] = {
-        static_cast<std::byte*>(one.data), one.bytes, one.with, is_sent, lane->second, mine};
-    longest = std::max(longest, one.bytes);
-  }
-  const int blocks = std::accumulate(m.lane_blocks, m.lane_blocks + m.lanes, 0);
-  // All of them wait for other ranks' blocks; threads of a CPU give way to each other.
-  if (state_->of->options().device.kind() != device_kind::cpu && blocks > state_->rules.blocks) {
-    throw error(errc::not_supported, name,
-                "messages to and from " + std::to_string(m.lanes) +
-                    " ranks at once; this device has room for " +
-                    std::to_string(state_->rules.blocks));
-  }
-  const launch_shape shape = state_->shape_for(longest, blocks, false);
-  coll_impl::queue_messages(state_->on(on), shape, m);
+  state_->queue("exchange", all, on);
 }
 
 // ---- uneven parts
@@ -696,23 +718,17 @@ std::size_t checked_bytes(const char* name, std::size_t rows, std::size_t hidden
   return rows * hidden * size;
 }
 
-void need(const char* name, const char* what, const void* p, std::size_t rows) {
-  if (p == nullptr && rows != 0) {
-    throw error(errc::invalid_argument, name, std::string(what) + " is null");
-  }
-}
-
 }  // namespace
 
 template <device::row_element T>
 void coll::all_reduce_rms_norm(const device::rms_norm_rows<T>& what, stream* on) {
   constexpr const char* name = "all_reduce_rms_norm";
   const std::size_t bytes = checked_bytes(name, what.rows, what.hidden, sizeof(T));
-  need(name, "out", what.out, what.rows);
-  need(name, "residual_out", what.residual_out, what.rows);
-  need(name, "in", what.in, what.rows);
-  need(name, "residual", what.residual, what.rows);
-  need(name, "weight", what.weight, what.rows);
+  state::need(name, "out", what.out, what.rows);
+  state::need(name, "residual_out", what.residual_out, what.rows);
+  state::need(name, "in", what.in, what.rows);
+  state::need(name, "residual", what.residual, what.rows);
+  state::need(name, "weight", what.weight, what.rows);
   if (!(what.epsilon >= 0)) throw error(errc::invalid_argument, name, "epsilon is below zero");
   if (what.rows != 0 && (what.out == what.residual || what.out == what.residual_out)) {
     throw error(errc::invalid_argument, name, "out is the residual's memory: the sum goes there");
@@ -726,9 +742,9 @@ template <device::row_element T, device::fp8 F>
 void coll::all_reduce_quantise(const device::quantise_rows<T, F>& what, stream* on) {
   constexpr const char* name = "all_reduce_quantise";
   const std::size_t bytes = checked_bytes(name, what.rows, what.hidden, sizeof(T));
-  need(name, "out", what.out, what.rows);
-  need(name, "sum", what.sum, what.rows);
-  need(name, "in", what.in, what.rows);
+  state::need(name, "out", what.out, what.rows);
+  state::need(name, "sum", what.sum, what.rows);
+  state::need(name, "in", what.in, what.rows);
   if (what.scales == nullptr && !(what.scale > 0 && std::isfinite(what.scale))) {
     throw error(errc::invalid_argument, name,
                 "scale " + std::to_string(what.scale) + ": a finite one above zero is needed");
@@ -778,20 +794,27 @@ void coll::forget_recorded() {
 }
 
 void coll::check(stream* on) {
-  state_->on(on).sync();
-  const status s = *state_->outcome.data();
-  if (s == status::ok) return;
-  state_->of->check();
-  switch (s) {
-    case status::invalid:
-      throw error(errc::asymmetric, "coll",
-                  "ranks made different calls, or with other counts, types, operations or places "
-                  "in symmetric or registered memory");
-    case status::timeout:
-      throw error(errc::timeout, "coll", "not all ranks made the call");
-    default:
-      throw error(errc::aborted, "coll", to_string(s));
+  stream& s = state_->on(on);
+  const auto disagree = [&] {
+    if (*state_->outcome.data() != status::invalid) return;
+    throw error(errc::asymmetric, "coll",
+                "ranks made different calls, or with other counts, lengths of messages, types, "
+                "operations, roots or places in symmetric or registered memory");
+  };
+  try {
+    s.sync();
+  } catch (const error&) {
+    disagree();  // and another rank has ended the world for it
+    throw;
   }
+  disagree();
+  const status outcome = *state_->outcome.data();
+  if (outcome == status::ok) return;
+  state_->of->check();
+  if (outcome == status::timeout) {
+    throw error(errc::timeout, "coll", "not all ranks made the call");
+  }
+  throw error(errc::aborted, "coll", to_string(outcome));
 }
 
 }  // namespace crosswarp

@@ -706,6 +706,22 @@ TEST(Mismatches, RootsAndChannelsThatAreNoneAreRefused) {
   });
 }
 
+TEST(Mismatches, MemoryThatIsMissingThrowsAtOnce) {
+  with_ranks(1, [](cw::world& w) {
+    cw::coll all(w);
+    cw::buffer<float> some(w.options().device, 10);
+    float* const none = nullptr;
+    EXPECT_THROW(all.all_reduce(none, static_cast<const float*>(some.data()), 10), cw::error);
+    EXPECT_THROW(all.all_reduce(some.data(), static_cast<const float*>(none), 10), cw::error);
+    EXPECT_THROW(all.all_gather(none, some.data(), 4), cw::error);
+    EXPECT_THROW(all.all_to_all(some.data(), none, 4), cw::error);
+    EXPECT_THROW(all.broadcast(none, 4, 0), cw::error);
+    all.all_reduce(none, static_cast<const float*>(none), 0);
+    all.check();
+    w.barrier();
+  });
+}
+
 TEST(Choice, IsExplained) {
   with_ranks(2, [](cw::world& w) {
     const cw::coll all(w);
@@ -716,12 +732,11 @@ TEST(Choice, IsExplained) {
               mapped ? coll_algorithm::push : coll_algorithm::pull);
     const auto staged = all.explain(own.data(), own.data(), 1600000);
     const auto direct = all.explain(heap.data(), heap.data(), 1600000);
-    // A ring is for machines that are few for their ranks: not for three of one each.
-    int reached = 0;
-    for (int pe = 0; pe < w.size(); ++pe) reached += w.is_mapped(pe) ? 1 : 0;
-    const auto all_reached = w.allgather(reached);
-    const bool all_apart = std::count(all_reached.begin(), all_reached.end(), 1) == w.size();
-    const bool in_ring = !mapped && (!all_apart || w.size() <= 2);
+    // A ring is for machines that have as many ranks each as there are machines.
+    const int begins = w.rank() == 0 || !w.is_mapped(w.rank() - 1) ? 1 : 0;
+    const auto all_begin = w.allgather(begins);
+    const int machines = std::accumulate(all_begin.begin(), all_begin.end(), 0);
+    const bool in_ring = !mapped && machines * machines <= w.size();
     EXPECT_EQ(staged.algorithm, in_ring ? coll_algorithm::ring : coll_algorithm::two_shot);
     EXPECT_FALSE(staged.direct);
     EXPECT_EQ(direct.direct, mapped);

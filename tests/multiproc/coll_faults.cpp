@@ -1,4 +1,4 @@
-// A rank is lost while all are in collectives: the others are told, and who it was.
+// A rank is lost while all are in collectives, or disagrees: the others are told, and who it was.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,5 +33,20 @@ TEST_P(LostInACollective, IsToldToAllOthers) {
 }
 INSTANTIATE_TEST_SUITE_P(By, LostInACollective,
                          testing::Values("push", "pull", "two_shot", "host"));
+
+TEST(RanksThatDisagree, AreAllToldAlsoWhenRegisteredMemoryIsGone) {
+  for (int again = 0; again < 5; ++again) {
+    process p(
+        {CROSSWARP_COMMAND, "run", "-n", "3", "--heap", "8M", CROSSWARP_COLL_PROGRAM, "disagree"},
+        {{"CROSSWARP_LOG", "off"}});
+    ASSERT_TRUE(p.wait(seconds(20))) << p.report();
+    EXPECT_EQ(p.code(), 9) << p.report();
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_THAT(p.lines(),
+                  Contains(HasSubstr("rank " + std::to_string(rank) + ": coll: ranks disagree")))
+          << p.report();
+    }
+  }
+}
 
 }  // namespace

@@ -1,5 +1,5 @@
 // A rank that is killed while all are in collectives: by a kernel's own calls, or queued by the
-// host.
+// host; and one that disagrees.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -70,6 +70,20 @@ int lose(cw::world& w, const std::string& how, int mortal) {
   return 9;
 }
 
+/// One rank passes another count. The memory that is registered goes before the communicator.
+int disagree(cw::world& w) {
+  try {
+    cw::coll all(w);
+    const cw::buffer<float> data(w.options().device, 100000);
+    all.register_buffer(data.data(), 100000 * sizeof(float));
+    all.all_reduce(data.data(), data.data(), w.rank() == 0 ? 10 : 100000);
+    all.check();
+  } catch (const cw::error& e) {
+    say("rank " + std::to_string(w.rank()) + ": " + e.what());
+  }
+  return 9;
+}
+
 }  // namespace
 
 int main(int /*argc*/, char** argv) {
@@ -77,6 +91,7 @@ int main(int /*argc*/, char** argv) {
   setrlimit(RLIMIT_CORE, &no_core);
   try {
     cw::world w;
+    if (std::string(argv[1]) == "disagree") return disagree(w);
     return lose(w, argv[1], std::stoi(argv[2]));
   } catch (const cw::error& e) {
     say(std::string("error: ") + e.what());

@@ -1,13 +1,17 @@
 #include "mapped.hpp"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "crosswarp/options.hpp"
 #include "cuda_share.hpp"
@@ -196,6 +200,7 @@ class shared_in_place final : public node_segment {
   ~shared_in_place() override {
     if (length_ == 0) return;
     shared_ranges::instance().remove(start_);
+    if (!is_still_there()) return;  // its owner has given it back, and somebody else may have it
     void* const own =
         mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (own == MAP_FAILED) return;  // stays shared, which nobody notices
@@ -220,6 +225,26 @@ class shared_in_place final : public node_segment {
   }
 
  private:
+  /// Whether all of it is still mapped from this segment. As the system lists it: a look at memory
+  /// that is gone would be the end.
+  [[nodiscard]] bool is_still_there() const {
+    struct stat mine {};
+    if (fstat(fd(), &mine) != 0) return false;
+    std::ifstream maps("/proc/self/maps");
+    std::size_t covered = 0;
+    for (std::string line; std::getline(maps, line);) {
+      std::uintptr_t begin = 0;
+      std::uintptr_t end = 0;
+      unsigned long inode = 0;
+      if (std::sscanf(line.c_str(), "%lx-%lx %*s %*s %*s %lu", &begin, &end, &inode) != 3) continue;
+      if (inode != mine.st_ino) continue;
+      const auto first = reinterpret_cast<std::uintptr_t>(start_);
+      begin = std::max(begin, first);
+      end = std::min(end, first + length_);
+      if (begin < end) covered += end - begin;
+    }
+    return covered == length_;
+  }
   static std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
   static std::size_t round_up(std::size_t n) { return (n + page() - 1) / page() * page(); }
   std::byte* start_;
