@@ -419,7 +419,9 @@ TEST(ARecordedCall, MayHaveMemoryOfAnyKind) {
     };
     const int n = w.size();
     const auto want = [&](int number) {
-      return std::vector<std::int32_t>(count, number * n * n * n * n * n);
+      auto sum = static_cast<std::uint32_t>(number);  // which wraps around, as theirs does
+      for (int i = 0; i < 5; ++i) sum *= static_cast<std::uint32_t>(n);
+      return std::vector<std::int32_t>(count, static_cast<std::int32_t>(sum));
     };
     EXPECT_EQ(replayed(1), want(1));
     EXPECT_EQ(t.all.register_recorded(), 4U);  // one of them was direct from the start
