@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "bench.hpp"
+#include "crosswarp/error.hpp"
 
 namespace crosswarp::bench {
 namespace {
@@ -42,7 +43,12 @@ std::vector<row> c_rows(const setup& s) {
       {"rate_8", "shmem_long_put_nbi", "M/s", "put", 8},
   };
   const auto mine = ops_of_ours();
-  const auto other = s.quick ? std::map<std::string, double>() : ops_of_oshmem();
+  const bool beside = s.peer == "oshmem" || (s.peer.empty() && !s.quick);
+  const auto other = beside ? ops_of_oshmem() : std::map<std::string, double>();
+  if (other.empty() && s.peer == "oshmem") {
+    throw error(errc::not_supported, "--peer",
+                "oshmem: its program measured nothing: build with Open MPI (libopenmpi-dev)");
+  }
   std::vector<row> rows;
   for (const operation& o : operations) {
     if (!mine.contains(o.name) || (!s.op.empty() && s.op != o.option)) continue;
@@ -92,12 +98,16 @@ std::map<std::string, double> ops_of_nvshmem(int pes) {
 }
 
 std::vector<row> bench_shmem(const setup& s, const rank_runner& run_ranks) {
+  if (s.peer == "oshmem" && s.device.kind() == device_kind::cuda) {
+    throw error(errc::not_supported, "--peer",
+                "oshmem: it measures memory of the host; with --device cpu");
+  }
   std::vector<row> rows;
   std::map<int, std::map<std::string, double>> nvshmem;  // by PEs
   const bool gpu = s.device.kind() == device_kind::cuda;
   const auto add = [&](std::vector<row> more) {
     for (row& r : more) {
-      if (!gpu || !s.processes || s.quick) continue;  // its PEs are processes
+      if (!gpu || !s.processes || s.quick || s.peer == "none") continue;  // its PEs are processes
       if (!nvshmem.contains(r.ranks)) nvshmem[r.ranks] = ops_of_nvshmem(r.ranks);
       const auto& theirs = nvshmem[r.ranks];
       const std::string name =

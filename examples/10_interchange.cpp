@@ -3,7 +3,6 @@
 //   build/release/examples/10_interchange
 //   CROSSWARP_DEVICE=cuda build/release/examples/10_interchange
 #include <cstdio>
-#include <cstdlib>
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/launch.hpp"
@@ -108,10 +107,9 @@ void interchange(cw::device_ref device) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    const char* name = std::getenv("CROSSWARP_DEVICE");
-    interchange(cw::device_ref::parse(name == nullptr ? "cpu" : name));
+    interchange(cw::device_ref::parse(argc > 1 ? argv[1] : "cpu"));
     std::printf("  Resources cleaned up\n\n=== Example completed successfully! ===\n");
     return 0;
   } catch (const std::exception& e) {

@@ -237,7 +237,9 @@ void check_options(const bench_options& o) {
   for (const auto& [option, given, of] :
        {special{"--scope", !o.scope.empty(), "shmem"}, special{"--path", !o.path.empty(), "shmem"},
         special{"--bytes", !o.bytes.empty(), "coll"}, special{"--ranks", o.ranks != 0, "coll"},
-        special{"--graph", o.graph, "coll"}, special{"--peer", !o.peer.empty(), "coll"}}) {
+        special{"--graph", o.graph, "coll"},
+        special{"--peer", o.peer == "mpi" || o.peer == "nccl", "coll"},
+        special{"--peer", o.peer == "oshmem", "shmem"}}) {
     if (!given || std::find(o.names.begin(), o.names.end(), of) != o.names.end()) continue;
     throw error(errc::invalid_argument, option,
                 std::string("only bench ") + of +

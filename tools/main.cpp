@@ -102,8 +102,9 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
   bench->add_option("--ranks", o.ranks, "coll: how many")->check(CLI::Range(1, 64));
   bench
       ->add_option("--peer", o.peer,
-                   "coll: measured beside it; without it mpi on a CPU, where it is there")
-      ->check(CLI::IsMember({"mpi", "nccl", "none"}));
+                   "Measured beside it. coll: mpi, nccl or none; shmem: oshmem or none. Without it "
+                   "what there is")
+      ->check(CLI::IsMember({"mpi", "nccl", "oshmem", "none"}));
   bench->add_flag("--json", o.json, "As JSON");
   bench->add_option("--plot", o.plot, "Also draw an SVG file");
 }
