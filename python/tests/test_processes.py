@@ -190,7 +190,9 @@ def test_the_example(examples):
 def test_the_torch_example_says_what_it_needs(examples):
     if not examples.is_dir():
         pytest.skip("the tests are not in the source tree")
-    ended = start_processes(2, examples / "torchrun_allreduce.py")
+    # Two communicators, which need more on a GPU than these tests give otherwise.
+    room = {"CROSSWARP_HEAP": str(64 << 20)}
+    ended = start_processes(2, examples / "torchrun_allreduce.py", environment=room)
     try:
         import torch  # noqa: F401
     except ImportError:

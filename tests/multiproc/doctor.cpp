@@ -236,6 +236,8 @@ TEST(DoctorEnvironment, ContradictionsAreProblems) {
       {{{"CROSSWARP_HEAP", "much"}}, "much"},
       {{{"CROSSWARP_LOG", "loud"}}, "loud"},
       {{{"CROSSWARP_SIZE", "3"}}, "CROSSWARP_SIZE"},
+      {{{"CROSSWARP_TUNING", "/proc/version"}}, "run crosswarp tune"},
+      {{{"CROSSWARP_TUNING", "/no/such/table"}}, "/no/such/table"},
   };
   for (const auto& [extra, says] : cases) {
     const examination e = examine(extra);

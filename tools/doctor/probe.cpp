@@ -23,6 +23,7 @@
 #include <functional>
 #include <sstream>
 
+#include "coll/tuning.hpp"
 #include "core/variables.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
@@ -430,6 +431,7 @@ environment_facts probe_environment() {
   f.unknown = options::unknown_variables();
   try {
     (void)world_options::from_environment();
+    if (const auto file = coll_impl::tuning_file_to_read()) (void)coll_impl::read_tuning(*file);
   } catch (const error& e) {
     f.refused = e.what();
   }
