@@ -1,0 +1,103 @@
+// Sums that go on, on streams: norms and rounding.
+#include <cmath>
+
+#include "coll/state.hpp"
+
+namespace crosswarp {
+
+namespace {
+
+/// Bytes of all rows.
+std::size_t checked_bytes(const char* name, std::size_t rows, std::size_t hidden,
+                          std::size_t size) {
+  if (hidden == 0) throw error(errc::invalid_argument, name, "rows of no elements");
+  if (rows > std::numeric_limits<std::size_t>::max() / size / hidden) {
+    throw error(errc::invalid_argument, name,
+                std::to_string(rows) + " rows of " + std::to_string(hidden) +
+                    " elements are more bytes than a number holds");
+  }
+  return rows * hidden * size;
+}
+
+}  // namespace
+
+template <class T>
+void coll::state::queue(coll_impl::fused_call<T> c, std::size_t bytes, const choice& how,
+                        stream* named) const {
+  const std::size_t rows = c.rows.rows;
+  const auto most = static_cast<std::size_t>(how.blocks);
+  c.each = std::max<std::size_t>(1, (rows + most - 1) / most);
+  const std::size_t blocks = std::max<std::size_t>(1, (rows + c.each - 1) / c.each);
+  c.with = device::coll(queued.view);
+  c.outcome = outcome.data();
+  c.how = how.algorithm;
+  const std::uint32_t places = how.direct ? share(c, c.rows.out, c.rows.in, bytes) : 0;
+  c.whole = device::impl::coll_digest()
+                .add(1 + static_cast<std::uint64_t>(c.kind))
+                .add(rows)
+                .add(c.rows.hidden)
+                .add(blocks)
+                .add(places)
+                .value();
+  coll_impl::queue_fused(on(named), shape_for(bytes, static_cast<int>(blocks), false), c);
+}
+
+template <device::row_element T>
+void coll::all_reduce_rms_norm(const device::rms_norm_rows<T>& what, stream* on) {
+  constexpr const char* name = "all_reduce_rms_norm";
+  const std::size_t bytes = checked_bytes(name, what.rows, what.hidden, sizeof(T));
+  state::need(name, "out", what.out, what.rows);
+  state::need(name, "residual_out", what.residual_out, what.rows);
+  state::need(name, "in", what.in, what.rows);
+  state::need(name, "residual", what.residual, what.rows);
+  state::need(name, "weight", what.weight, what.rows);
+  if (!(what.epsilon >= 0)) throw error(errc::invalid_argument, name, "epsilon is below zero");
+  if (what.rows != 0 && (what.out == what.residual || what.out == what.residual_out)) {
+    throw error(errc::invalid_argument, name, "out is the residual's memory: the sum goes there");
+  }
+  coll_impl::fused_call<T> c;
+  c.rows = what;
+  state_->queue(c, bytes, explain(c.rows.out, c.rows.in, bytes), on);
+}
+
+template <device::row_element T, device::fp8 F>
+void coll::all_reduce_quantise(const device::quantise_rows<T, F>& what, stream* on) {
+  constexpr const char* name = "all_reduce_quantise";
+  const std::size_t bytes = checked_bytes(name, what.rows, what.hidden, sizeof(T));
+  state::need(name, "out", what.out, what.rows);
+  state::need(name, "sum", what.sum, what.rows);
+  state::need(name, "in", what.in, what.rows);
+  if (what.scales == nullptr && !(what.scale > 0 && std::isfinite(what.scale))) {
+    throw error(errc::invalid_argument, name,
+                "scale " + std::to_string(what.scale) + ": a finite one above zero is needed");
+  }
+  coll_impl::fused_call<T> c;
+  c.kind = std::is_same_v<F, device::fp8_e4m3> ? coll_impl::fused_kind::e4m3
+                                               : coll_impl::fused_kind::e5m2;
+  c.rows.out = what.sum;
+  c.rows.in = what.in;
+  c.rows.rows = what.rows;
+  c.rows.hidden = what.hidden;
+  c.quantised = what.out;
+  c.scales = what.scales;
+  c.scale = what.scale;
+  state_->queue(c, bytes, explain(c.rows.out, c.rows.in, bytes), on);
+}
+
+template void coll::all_reduce_rms_norm(const device::rms_norm_rows<device::half>&, stream*);
+template void coll::all_reduce_rms_norm(const device::rms_norm_rows<device::bfloat16>&, stream*);
+template void coll::all_reduce_rms_norm(const device::rms_norm_rows<float>&, stream*);
+template void coll::all_reduce_quantise(
+    const device::quantise_rows<device::half, device::fp8_e4m3>&, stream*);
+template void coll::all_reduce_quantise(
+    const device::quantise_rows<device::bfloat16, device::fp8_e4m3>&, stream*);
+template void coll::all_reduce_quantise(const device::quantise_rows<float, device::fp8_e4m3>&,
+                                        stream*);
+template void coll::all_reduce_quantise(
+    const device::quantise_rows<device::half, device::fp8_e5m2>&, stream*);
+template void coll::all_reduce_quantise(
+    const device::quantise_rows<device::bfloat16, device::fp8_e5m2>&, stream*);
+template void coll::all_reduce_quantise(const device::quantise_rows<float, device::fp8_e5m2>&,
+                                        stream*);
+
+}  // namespace crosswarp
