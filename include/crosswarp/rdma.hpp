@@ -10,6 +10,7 @@
 //   launch(stream, {}, kernel{}, a.device(), r.device(), ...);
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -28,7 +29,8 @@ namespace crosswarp::rdma {
 
 /// What stands behind the queues that kernels fill.
 enum class backend {
-  soft,  ///< a thread of this process that carries out what it finds in them; needs no hardware
+  soft,   ///< a thread of this process that carries out what it finds in them; needs no hardware
+  verbs,  ///< a thread of this process that hands it to any ibverbs device (libibverbs)
 };
 
 /// What the soft NIC does to find faults in its users, from a seed. All contexts of a process that
@@ -76,9 +78,13 @@ struct endpoint_options {
   bool collapsed = false;
   /// Data that may travel in an entry, up to 512 bytes.
   int inline_bytes = 60;
-  /// How often a request is sent again that was not answered, and after how long.
+  /// Which of the port's addresses is this end's; -1: chosen, RoCE v2 by IPv4 where there is one.
+  /// Soft devices have none.
+  int gid_index = -1;
+  /// How often a request is sent again that was not answered, and after how long; 0: as it suits
+  /// the device, 100 us for soft ones and 67 ms for others.
   int retries = 7;
-  std::chrono::nanoseconds retry_after = std::chrono::microseconds(100);
+  std::chrono::nanoseconds retry_after{0};
   /// The same for a receiver that had no receive posted.
   int not_ready_retries = 7;
   std::chrono::nanoseconds not_ready_after = std::chrono::microseconds(100);
@@ -89,6 +95,11 @@ struct endpoint_address {
   std::uint64_t fabric = 0;
   std::uint32_t device = 0;
   std::uint32_t qpn = 0;
+  // Of ibverbs devices.
+  std::uint32_t first_number = 0;  ///< of the first packet
+  std::uint16_t lid = 0;
+  std::uint8_t mtu = 0;  ///< as verbs count them: 1 is 256 bytes, 5 is 4096
+  std::array<std::uint8_t, 16> gid{};
 };
 
 enum class endpoint_state {
@@ -192,7 +203,8 @@ struct active_port {
 /// The way to a backend's devices.
 class context {
  public:
-  /// Throws error(invalid_argument) when a context of this process lives that has other options.
+  /// Throws error(invalid_argument) when a context of this process lives that has other options,
+  /// error(not_supported) that says what to install when the backend's library is missing.
   explicit context(backend b = backend::soft, const soft_options& soft = {});
   [[nodiscard]] device_list devices() const;
 

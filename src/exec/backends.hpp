@@ -48,6 +48,16 @@ std::vector<device_info> list();
 /// Lets the GPU read and write host memory that is mapped already.
 void pin(device_ref d, void* p, std::size_t bytes);
 void unpin(void* p) noexcept;
+/// Memory of the GPU as network adapters want it; the descriptor is the caller's to close.
+struct dmabuf {
+  int descriptor = -1;
+  std::uint64_t offset = 0;  ///< of the memory in it
+};
+/// Throws error(not_supported) that says what is missing.
+dmabuf export_dmabuf(device_ref d, const void* p, std::size_t bytes);
+/// Lets the GPU write the doorbell at `offset` of an adapter's page: where it is for kernels, until
+/// unpin(page). Throws error(not_supported) that says what is missing.
+std::uint64_t* map_doorbell(device_ref d, void* page, std::size_t bytes, std::size_t offset);
 }  // namespace cuda
 
 backend& backend_of(device_ref d);

@@ -25,7 +25,21 @@ const char* to_string(endpoint_state s) noexcept {
 
 // ---- devices
 
-context::context(backend /*b*/, const soft_options& soft) : fabric_(verbs::soft_fabric(soft)) {}
+namespace {
+
+std::shared_ptr<verbs::fabric> fabric_of(backend b, const soft_options& soft) {
+  switch (b) {
+    case backend::soft:
+      return verbs::soft_fabric(soft);
+    case backend::verbs:
+      return verbs::verbs_fabric();
+  }
+  throw error(errc::invalid_argument, "rdma context", "there is no such backend");
+}
+
+}  // namespace
+
+context::context(backend b, const soft_options& soft) : fabric_(fabric_of(b, soft)) {}
 
 device_list context::devices() const {
   device_list all;
@@ -93,6 +107,7 @@ endpoint_options checked(endpoint_options o, verbs::adapter& a) {
       o.not_ready_after.count() < 0) {
     throw error(errc::invalid_argument, "rdma endpoint", "a number of retries is negative");
   }
+  if (o.retry_after.count() == 0) o.retry_after = a.retry_after();
   if (o.port < 1 || o.port > a.ports()) {
     throw error(errc::invalid_argument, "rdma endpoint",
                 "port " + std::to_string(o.port) + ": " + a.name() + " has 1 to " +

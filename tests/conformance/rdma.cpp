@@ -1,7 +1,9 @@
-// What every backend of rdma must do.
+// What every backend of rdma must do; support/rdma_ends.hpp says over what it runs.
 #include "crosswarp/rdma.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <functional>
 #include <numeric>
@@ -9,6 +11,7 @@
 
 #include "crosswarp/world_launch.hpp"
 #include "protocols/common.hpp"
+#include "support/rdma_ends.hpp"
 #include "support/worlds.hpp"
 
 namespace cw = crosswarp;
@@ -157,8 +160,13 @@ std::vector<completion> received(const side& a, int count, const dev::wait_limit
   return out.read();
 }
 
+/// Devices that are none of ours are slower, and have no more to show in more rounds.
+int rounds(int soft, int others) {
+  return over_soft() ? soft : others;
+}
+
 dev::wait_limits soon() {
-  return dev::wait_limits{}.within(200'000'000);
+  return dev::wait_limits{}.within(2'000'000'000);
 }
 
 request write_of(const side& a, const side& b, std::uint32_t bytes) {
@@ -175,12 +183,10 @@ class Rdma : public testing::TestWithParam<bool> {
     o.collapsed = GetParam();
     return o;
   }
-  [[nodiscard]] rdma::device_context open() const {
-    return all_.devices().at(0).open(test_device());
-  }
+  [[nodiscard]] rdma::device_context open() const { return near_end(); }
 
  private:
-  rdma::context all_;
+  rdma::context all_{rdma_backend()};  // so that its devices live all the time
 };
 INSTANTIATE_TEST_SUITE_P(, Rdma, testing::Bool(),
                          [](const auto& i) { return std::string(i.param ? "collapsed" : "ring"); });
@@ -191,7 +197,7 @@ template <class By>
 void check_operations(const rdma::device_context& d, const rdma::endpoint_options& o) {
   SCOPED_TRACE(threads_of<By>());
   side a(d, o);
-  side b(d, o);
+  side b(far_of(d), o);
   connect(a, b);
   a.fill(1);
   const auto sent = a.memory.read();
@@ -238,12 +244,17 @@ TEST_P(Rdma, EveryOperationByThreadWarpAndBlock) {
   check_operations<by_block>(open(), options());
 }
 
+/// Masked atomics, and with them those of 4 bytes.
+bool has_masks() {
+  return rdma_backend() != rdma::backend::verbs;
+}
+
 /// The calls that have names, and what they fetch.
 template <class By>
 struct named_calls {
   CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region mine,
-                        dev::rdma::region theirs, const std::uint64_t* memory, completion* out,
-                        std::uint64_t* old) const {
+                        dev::rdma::region theirs, const std::uint64_t* memory, bool narrow_too,
+                        completion* out, std::uint64_t* old) const {
     const auto g = By{}(ctx);
     const auto keep = [&](int i, const completion& c) {
       if (g.rank() == 0) out[i] = c;
@@ -257,6 +268,7 @@ struct named_calls {
     if (g.rank() == 0) old[1] = view::fetched(memory);
     keep(4, ep.compare_swap(g, mine.local(), theirs.remote(), 105, 8));
     if (g.rank() == 0) old[2] = view::fetched(memory);
+    if (!narrow_too) return;
     keep(5, ep.fetch_add(g, mine.local(), theirs.remote(8), ~std::uint64_t{0}, 4));
     if (g.rank() == 0) old[3] = view::fetched(narrow);
     keep(6, ep.compare_swap(g, mine.local(), theirs.remote(8), 0xffffffff, 0x01020304, 4));
@@ -267,7 +279,7 @@ struct named_calls {
 template <class By>
 void check_named(const rdma::device_context& d, const rdma::endpoint_options& o) {
   side a(d, o);
-  side b(d, o);
+  side b(far_of(d), o);
   connect(a, b);
   a.fill(3);
   b.set<std::uint64_t>(0, 100);
@@ -275,11 +287,15 @@ void check_named(const rdma::device_context& d, const rdma::endpoint_options& o)
   cw::buffer<completion> out(test_device(), 7);
   cw::buffer<std::uint64_t> old(test_device(), 5);
   start<By>(named_calls<By>{}, a.ep.device(), a.region.device(), b.region.device(),
-            reinterpret_cast<const std::uint64_t*>(a.memory.data()), out.data(), old.data());
+            reinterpret_cast<const std::uint64_t*>(a.memory.data()), has_masks(), out.data(),
+            old.data());
   for (const completion& c : out.read()) EXPECT_EQ(c.outcome, status::ok);
-  EXPECT_EQ(old.read(), (std::vector<std::uint64_t>{100, 105, 7, 0, 0xffffffff}));
+  auto expected = std::vector<std::uint64_t>{100, 105, 7, 0, 0xffffffff};
+  if (!has_masks()) expected[4] = 0;
+  EXPECT_EQ(old.read(), expected);
   EXPECT_EQ(b.get<std::uint64_t>(0), 7U);
-  EXPECT_EQ(b.get<std::uint64_t>(8), 0x5555555501020304U) << "its neighbour is left alone";
+  EXPECT_EQ(b.get<std::uint64_t>(8), has_masks() ? 0x5555555501020304U : 0x5555555500000000U)
+      << "its neighbour is left alone";
   const auto mine = a.memory.read();
   EXPECT_TRUE(std::equal(mine.begin() + 64, mine.begin() + 96, mine.begin() + 128));
 }
@@ -291,9 +307,10 @@ TEST_P(Rdma, CallsByNameAndAtomicsOfBothWidths) {
 }
 
 TEST_P(Rdma, MaskedAtomics) {
+  if (!has_masks()) GTEST_SKIP() << "verbs have none";
   const auto d = open();
   side a(d, options());
-  side b(d, options());
+  side b(far_of(d), options());
   connect(a, b);
   const auto run = [&](request r, std::uint64_t before) {
     b.set(0, before);
@@ -335,7 +352,7 @@ TEST_P(Rdma, SizesFromMemoryAndInline) {
   auto o = options(32);
   o.inline_bytes = 512;
   side a(d, o, rdma::access::all, room);
-  side b(d, o, rdma::access::all, room);
+  side b(far_of(d), o, rdma::access::all, room);
   connect(a, b);
   a.fill(5);
   const auto source = a.memory.read();
@@ -388,7 +405,7 @@ struct interchange {
 TEST_P(Rdma, StepByStep) {
   const auto d = open();
   side a(d, options(16));
-  side b(d, options(16));
+  side b(far_of(d), options(16));
   connect(a, b);
   a.fill(9);
   cw::buffer<completion> out(test_device(), 1);
@@ -412,7 +429,7 @@ struct post_only {
 TEST_P(Rdma, NothingHappensBeforeTheDoorbell) {
   const auto d = open();
   side a(d, options(16));
-  side b(d, options(16));
+  side b(far_of(d), options(16));
   connect(a, b);
   a.fill(9);
   cw::buffer<status> out(test_device(), 1);
@@ -457,7 +474,7 @@ void check_batches(const rdma::device_context& d, const rdma::endpoint_options& 
   SCOPED_TRACE(at_a_time);
   constexpr std::uint32_t count = 240;
   side a(d, o);
-  side b(d, o);
+  side b(far_of(d), o);
   connect(a, b);
   a.fill(11);
   cw::buffer<completion> out(test_device(), 1);
@@ -505,7 +522,7 @@ struct bad_posts {
 TEST_P(Rdma, WhatCanNeverBePostedIsRefused) {
   const auto d = open();
   side a(d, options(16));
-  side b(d, options(16));
+  side b(far_of(d), options(16));
   connect(a, b);
   cw::buffer<status> out(test_device(), 7);
   start<by_thread>(bad_posts{}, a.ep.device(), a.memory.data(), out.data());
@@ -519,13 +536,19 @@ TEST_P(Rdma, WhatCanNeverBePostedIsRefused) {
 struct many_writes {
   CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region mine,
                         dev::rdma::region theirs, std::uint64_t* value, int count, int signal_every,
-                        completion* out) const {
+                        int write_every, completion* out) const {
     const auto me = ctx.thread();
     completion c;
     for (int i = 1; i <= count && c.outcome == status::ok; ++i) {
       *value = static_cast<std::uint64_t>(i);
-      const dev::rdma::posted p =
-          ep.post_write_inline(me, value, theirs.remote(), 8, i % signal_every == 0);
+      request r = {.signalled = i % signal_every == 0};
+      if (i % write_every == 0 || i == count) {
+        r.op = operation::write;
+        r.bytes = 8;
+        r.inline_data = value;
+        r.remote = theirs.remote();
+      }
+      const dev::rdma::posted p = ep.post(me, r);
       c.outcome = p.outcome;
       if (c.outcome == status::ok) c.outcome = ep.submit(me, p.end);
     }
@@ -537,19 +560,23 @@ struct many_writes {
 
 TEST_P(Rdma, SixteenBitCountersAndOwnerBitsWrapManyTimes) {
   const auto d = open();
-  for (const int signal_every : {1, 7}) {
-    auto o = options(8);
-    side a(d, o);
-    side b(d, o);
+  const auto check = [&](int depth, int count, int signal_every, int write_every) {
+    side a(d, options(depth));
+    side b(far_of(d), options(depth));
     connect(a, b);
     cw::buffer<completion> out(test_device(), 1);
-    const int count = signal_every == 1 ? 70'000 : 3 * 65'536 + 11;
     start<by_thread>(many_writes{}, a.ep.device(), a.region.device(), b.region.device(),
                      reinterpret_cast<std::uint64_t*>(a.memory.data()) + 8, count, signal_every,
-                     out.data());
+                     write_every, out.data());
     EXPECT_EQ(out.read()[0].outcome, status::ok) << to_string(out.read()[0].why);
     EXPECT_EQ(a.get<std::uint64_t>(0), static_cast<std::uint64_t>(count));
+  };
+  if (!over_soft()) {
+    check(256, 70'000, 3, 500);
+    return;
   }
+  check(8, 70'000, 1, 1);
+  check(8, 3 * 65'536 + 11, 7, 1);
 }
 
 struct ping {
@@ -578,10 +605,10 @@ struct ping {
 TEST_P(Rdma, ReceiveCountersWrapToo) {
   const auto d = open();
   side a(d, options(8));
-  side b(d, options(4));
+  side b(far_of(d), options(4));
   connect(a, b);
   cw::buffer<int> out(test_device(), 1);
-  constexpr int count = 70'000;
+  const int count = rounds(70'000, 200);
   start<by_thread>(ping{}, a.ep.device(), b.ep.device(), a.region.device(), b.region.device(),
                    count, out.data());
   EXPECT_EQ(out.read()[0], count);
@@ -619,7 +646,7 @@ void check_producers(const rdma::device_context& d, const rdma::endpoint_options
                      int threads, int each) {
   const int count = blocks * threads * each;
   side a(d, o, rdma::access::all, static_cast<std::size_t>(count) * 8);
-  side b(d, o);
+  side b(far_of(d), o);
   connect(a, b);
   cw::buffer<completion> out(test_device(), static_cast<std::size_t>(blocks * threads));
   cw::stream s(test_device());
@@ -640,19 +667,19 @@ void check_producers(const rdma::device_context& d, const rdma::endpoint_options
 }
 
 TEST_P(Rdma, SeveralProducersShareAnEndpoint) {
-  check_producers(open(), options(8), 4, 1, 3000);
-  check_producers(open(), options(64), 4, 3, 500);
-  check_producers(open(), options(4), 2, 2, 300);
+  check_producers(open(), options(8), 4, 1, rounds(3000, 50));
+  check_producers(open(), options(64), 4, 3, rounds(500, 20));
+  check_producers(open(), options(4), 2, 2, rounds(300, 20));
 }
 
 TEST_P(Rdma, ManyEndpointsAtOnce) {
   const auto d = open();
-  constexpr std::size_t count = 100;
+  const auto count = static_cast<std::size_t>(rounds(100, 20));
   std::vector<std::unique_ptr<side>> from(count);
   std::vector<std::unique_ptr<side>> to(count);
   for (std::size_t i = 0; i < count; ++i) {
     from[i] = std::make_unique<side>(d, options(8));
-    to[i] = std::make_unique<side>(d, options(8));
+    to[i] = std::make_unique<side>(far_of(d), options(8));
     connect(*from[i], *to[i]);
   }
   for (std::size_t i = 0; i < count; ++i) {
@@ -679,23 +706,30 @@ TEST_P(Rdma, AnEndpointMayBeConnectedToItself) {
 
 class RdmaErrors : public Rdma {
  protected:
+  /// Adapters agree on who is to blame, and not always on what for: rxe says less of its own memory
+  /// than mlx5 does.
+  static bool says(syndrome got, syndrome want) {
+    if (over_soft() || got == want) return got == want;
+    if (want == syndrome::local_protection) return got == syndrome::local_qp_operation;
+    return want == syndrome::remote_invalid_request && got == syndrome::remote_operation;
+  }
   /// Has `fail` do something wrong on a pair; then that pair has failed, and another one works.
   void expect_failure(syndrome why, status outcome,
                       const std::function<completion(side&, side&)>& f,
                       rdma::access allowed = rdma::access::all) {
     const auto d = open();
     auto o = options(16);
-    o.retry_after = std::chrono::microseconds(200);
+    if (over_soft()) o.retry_after = std::chrono::microseconds(200);
     o.not_ready_after = std::chrono::microseconds(200);
     side a(d, o, allowed);
-    side b(d, o, allowed);
+    side b(far_of(d), o, allowed);
     side c(d, o);
-    side e(d, o);
+    side e(far_of(d), o);
     connect(a, b);
     connect(c, e);
     EXPECT_EQ(perform_one(c, write_of(c, e, 8)).outcome, status::ok);
     const completion got = f(a, b);
-    EXPECT_EQ(got.why, why) << to_string(got.why) << " instead of " << to_string(why);
+    EXPECT_TRUE(says(got.why, why)) << to_string(got.why) << " instead of " << to_string(why);
     EXPECT_EQ(got.outcome, outcome) << to_string(got.outcome);
     EXPECT_EQ(a.ep.state(), rdma::endpoint_state::failed);
     // Neither does what follows hang, nor is it carried out.
@@ -727,10 +761,10 @@ TEST_P(RdmaErrors, AKeyWhoseMemoryIsGone) {
   expect_failure(syndrome::remote_access, status::invalid, [this](side& a, side& b) {
     request r = write_of(a, b, 8);
     {
-      const auto gone = open().register_memory(b.memory.data(), 64, rdma::access::all);
+      const auto gone = far_of(open()).register_memory(b.memory.data(), 64, rdma::access::all);
       r.remote = gone.device().remote();
     }
-    const auto other = open().register_memory(b.memory.data(), 64, rdma::access::all);
+    const auto other = far_of(open()).register_memory(b.memory.data(), 64, rdma::access::all);
     EXPECT_NE(other.device().rkey, r.remote.rkey) << "the same place, another key";
     return perform_one(a, r);
   });
@@ -791,6 +825,23 @@ TEST_P(RdmaErrors, AnAtomicAtAnOddAddress) {
   expect_failure(syndrome::remote_invalid_request, status::invalid, [](side& a, side& b) {
     return perform_one(a, {.op = operation::fetch_add, .local = a.local(), .remote = b.remote(4)});
   });
+}
+
+TEST_P(RdmaErrors, AtomicsThatVerbsDoNotHaveAreRefused) {
+  if (has_masks()) GTEST_SKIP() << "this backend has them";
+  const request masked = {.op = operation::fetch_add, .masked = true, .operand = 1, .mask = 0x8000};
+  request narrow = {.op = operation::compare_swap, .operand = 1};
+  narrow.width = 4;
+  for (const request& r : {masked, narrow}) {
+    expect_failure(syndrome::local_qp_operation, status::invalid, [&](side& a, side& b) {
+      request it = r;
+      it.local = a.local();
+      it.remote = b.remote();
+      const completion c = perform_one(a, it);
+      EXPECT_EQ(b.get<std::uint64_t>(0), 0U) << "nothing was done";
+      return c;
+    });
+  }
 }
 
 struct with_other_number {
@@ -868,7 +919,7 @@ TEST_P(RdmaErrors, AnEntryThatWasNeverWritten) {
 TEST_P(RdmaErrors, AnEndpointThatIsNotConnected) {
   const auto d = open();
   side a(d, options());
-  side b(d, options());
+  side b(far_of(d), options());
   EXPECT_EQ(a.ep.state(), rdma::endpoint_state::made);
   const completion c = perform_one(a, write_of(a, b, 8));
   EXPECT_EQ(c.why, syndrome::local_qp_operation);
@@ -891,7 +942,7 @@ TEST_P(RdmaErrors, AReceiveThatComesLateIsInTime) {
   o.not_ready_retries = 100;
   o.not_ready_after = std::chrono::milliseconds(1);
   side a(d, o);
-  side b(d, o);
+  side b(far_of(d), o);
   connect(a, b);
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -908,7 +959,11 @@ TEST_P(RdmaErrors, ASendThatIsTooLong) {
     post_recv(b, 0, 8, 2);
     const completion c = perform_one(a, {.op = operation::send, .bytes = 9, .local = a.local()});
     const auto in = received(b, 3, soon());
-    EXPECT_EQ(in[0].why, syndrome::local_length);
+    // The adapter's own words, which some devices borrow from the other end.
+    if (over_soft()) {
+      EXPECT_EQ(in[0].why, syndrome::local_length);
+    }
+    EXPECT_EQ(in[0].outcome, status::invalid);
     EXPECT_EQ(in[1].why, syndrome::flushed);
     EXPECT_EQ(in[2].outcome, status::aborted) << "and then none comes any more";
     EXPECT_EQ(b.ep.state(), rdma::endpoint_state::failed);
@@ -920,12 +975,17 @@ TEST_P(RdmaErrors, AReceiveWithoutMemory) {
   expect_failure(syndrome::remote_operation, status::invalid, [](side& a, side& b) {
     post_recv(b, 4096, 64);
     const completion c = perform_one(a, {.op = operation::send, .bytes = 1, .local = a.local()});
-    EXPECT_EQ(received(b, 1, soon())[0].why, syndrome::local_protection);
+    const auto in = received(b, 1, soon());
+    if (over_soft()) {
+      EXPECT_EQ(in[0].why, syndrome::local_protection);
+    }
+    EXPECT_EQ(in[0].outcome, status::invalid);
     return c;
   });
 }
 
 TEST_P(RdmaErrors, WithTheCablePulled) {
+  if (!over_soft()) GTEST_SKIP() << "cables are real";
   rdma::context all;
   const auto devices = all.devices();
   expect_failure(syndrome::retries_exceeded, status::unreachable, [&](side& a, side& b) {
@@ -941,12 +1001,12 @@ TEST_P(RdmaErrors, WithTheCablePulled) {
 TEST_P(RdmaErrors, ThePeerIsGone) {
   const auto d = open();
   side a(d, options());
-  auto b = std::make_unique<side>(d, options());
+  auto b = std::make_unique<side>(far_of(d), options());
   connect(a, *b);
   const request r = write_of(a, *b, 8);
   EXPECT_EQ(perform_one(a, r).outcome, status::ok);
   b.reset();
-  const side another(d, options());  // may take its place, and is not it
+  const side another(far_of(d), options());  // may take its place, and is not it
   EXPECT_EQ(perform_one(a, r).why, syndrome::retries_exceeded);
 }
 
@@ -969,7 +1029,7 @@ struct one_bad_among {
 TEST_P(RdmaErrors, WhatFollowsAFailureIsFlushedAndWhatWasBeforeIsDone) {
   const auto d = open();
   side a(d, options(16));
-  side b(d, options(16));
+  side b(far_of(d), options(16));
   connect(a, b);
   request bad = write_of(a, b, 8);
   bad.remote.rkey = 1;
@@ -1003,7 +1063,7 @@ struct quiet_after_failure {
 TEST_P(RdmaErrors, QuietTellsOfTheFirstFailure) {
   const auto d = open();
   side a(d, options(64));
-  side b(d, options(64));
+  side b(far_of(d), options(64));
   connect(a, b);
   request bad = write_of(a, b, 8);
   bad.remote.rkey = 1;
@@ -1037,7 +1097,7 @@ TEST_P(RdmaErrors, ACompletionQueueThatIsNotRead) {
   auto o = options(16);
   o.completions = 4;
   side a(d, o);
-  side b(d, o);
+  side b(far_of(d), o);
   connect(a, b);
   cw::buffer<completion> out(test_device(), 1);
   start<by_thread>(overrun{}, a.ep.device(), write_of(a, b, 8), out.data());
@@ -1055,7 +1115,7 @@ struct all_wait {
 TEST_P(RdmaErrors, AFailureWakesAllWhoWait) {
   const auto d = open();
   side a(d, options(16));
-  side b(d, options(16));
+  side b(far_of(d), options(16));
   connect(a, b);
   request bad = write_of(a, b, 8);
   bad.remote.rkey = 1;
@@ -1082,7 +1142,7 @@ struct wait_in_vain {
 TEST_P(RdmaErrors, AWaitEndsAtItsDeadlineAndLeavesTheEndpointUsable) {
   const auto d = open();
   side a(d, options(16));
-  side b(d, options(16));
+  side b(far_of(d), options(16));
   connect(a, b);
   cw::buffer<completion> out(test_device(), 1);
   start<by_thread>(wait_in_vain{}, a.ep.device(dev::wait_limits{}.within(1'000'000)), out.data());
@@ -1096,6 +1156,7 @@ class Hostile : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, Hostile, testing::Range(1, 5));
 
 TEST_P(Hostile, LateLostAndInNoOrder) {
+  if (!over_soft()) GTEST_SKIP() << "only soft devices are hostile on request";
   rdma::soft_options o;
   o.devices = 1 + GetParam() % 2;
   o.seed = static_cast<std::uint64_t>(GetParam());
@@ -1144,6 +1205,7 @@ TEST(RdmaHostile, ASourceIsReadOnlyWhenItsTurnComes) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a race, which it reports";
 #endif
+  if (!over_soft()) GTEST_SKIP() << "only soft devices are hostile on request";
   if (test_device().kind() == cw::device_kind::cuda) GTEST_SKIP() << "copies take their time there";
   rdma::soft_options o;
   o.delay = std::chrono::milliseconds(20);
@@ -1151,7 +1213,7 @@ TEST(RdmaHostile, ASourceIsReadOnlyWhenItsTurnComes) {
   rdma::context all(rdma::backend::soft, o);
   const auto d = all.devices().at(0).open();
   side a(d, {});
-  side b(d, {});
+  side b(far_of(d), {});
   connect(a, b);
   bool seen = false;
   for (int i = 0; i < 10 && !seen; ++i) {
@@ -1166,6 +1228,7 @@ TEST(RdmaHostile, ASourceIsReadOnlyWhenItsTurnComes) {
 }
 
 TEST(RdmaDevices, BetweenTwoDevices) {
+  if (!over_soft()) GTEST_SKIP() << "CROSSWARP_TEST_RDMA_DEVICES names two";
   rdma::soft_options o;
   o.devices = 2;
   rdma::context all(rdma::backend::soft, o);
@@ -1199,8 +1262,7 @@ TEST(RdmaDevices, BetweenTwoDevices) {
 // ---- the host's half
 
 TEST(RdmaHost, OptionsOutOfRangeAreRefused) {
-  rdma::context all;
-  const auto d = all.devices().at(0).open(test_device());
+  const auto d = near_end();
   const auto refuses = [&](auto change) {
     rdma::endpoint_options o;
     change(o);
@@ -1224,8 +1286,7 @@ TEST(RdmaHost, OptionsOutOfRangeAreRefused) {
 }
 
 TEST(RdmaHost, ConnectingWrongly) {
-  rdma::context all;
-  const auto d = all.devices().at(0).open(test_device());
+  const auto d = near_end();
   rdma::endpoint a = d.make_endpoint();
   rdma::endpoint b = d.make_endpoint();
   EXPECT_THROW(a.connect({}), cw::error);
@@ -1238,6 +1299,7 @@ TEST(RdmaHost, ConnectingWrongly) {
 }
 
 TEST(RdmaHost, ContextsOfAProcessAgree) {
+  if (!over_soft()) GTEST_SKIP() << "about the options of soft devices";
   rdma::context all;
   rdma::soft_options other;
   other.lost = 1;
@@ -1247,9 +1309,23 @@ TEST(RdmaHost, ContextsOfAProcessAgree) {
   EXPECT_THROW(rdma::context(rdma::backend::soft, other), cw::error);
 }
 
+TEST(RdmaHost, WithoutItsLibraryABackendSaysWhatToInstall) {
+  if (void* const there = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL); there != nullptr) {
+    dlclose(there);
+    GTEST_SKIP() << "libibverbs is here";
+  }
+  try {
+    rdma::context all(rdma::backend::verbs);
+    ADD_FAILURE() << "made without it";
+  } catch (const cw::error& e) {
+    EXPECT_EQ(e.code(), cw::errc::not_supported);
+    EXPECT_NE(std::string(e.what()).find("install libibverbs"), std::string::npos) << e.what();
+  }
+}
+
 TEST(RdmaHost, WhatAContextMadeMayOutliveIt) {
-  auto all = std::make_unique<rdma::context>();
-  auto d = std::make_unique<rdma::device_context>(all->devices().at(0).open(test_device()));
+  auto all = std::make_unique<rdma::context>(rdma_backend());
+  auto d = std::make_unique<rdma::device_context>(near_end());
   side a(*d, {});
   side b(*d, {});
   d.reset();
@@ -1260,19 +1336,26 @@ TEST(RdmaHost, WhatAContextMadeMayOutliveIt) {
 
 // ---- ranks
 
-struct write_to_right {
-  CW_FN void operator()(const context& ctx, const dev::world& /*w*/, const view& ep,
-                        dev::rdma::region mine, dev::rdma::region theirs, completion* out) const {
-    *out = ep.write(ctx.thread(), mine.local(), theirs.remote(8), 8);
+/// Every operation, to the rank on the right; and what the one on the left sends.
+struct talk_to_right {
+  CW_FN void operator()(const context& ctx, const dev::world& /*w*/, const view& right,
+                        const view& left, dev::rdma::region mine, dev::rdma::region theirs,
+                        completion* out) const {
+    const auto me = ctx.thread();
+    out[0] = right.write(me, mine.local(), theirs.remote(8), 8);
+    out[1] = right.fetch_add(me, mine.local(16), theirs.remote(16), 5);
+    out[2] = right.read(me, mine.local(24), theirs.remote(24), 8);
+    out[3] = right.send(me, mine.local(), 8);
+    out[4] = left.wait_recv(me);
   }
 };
 
-TEST(RdmaWorld, RanksExchangeAddressesAndWrite) {
-  if (cw::launched()) GTEST_SKIP() << "soft devices reach those of their own process";
-  constexpr int ranks = 3;
-  cw::run_local(ranks, test_options(), [](cw::world& w) {
-    rdma::context all;
-    const auto d = all.devices().at(0).open(w.options().device);
+TEST(RdmaWorld, RanksExchangeAddressesAndTalk) {
+  if (cw::launched() && over_soft()) {
+    GTEST_SKIP() << "soft devices reach those of their own process";
+  }
+  on_ranks(3, [](cw::world& w) {
+    const auto d = near_end();
     side to_right(d, {});
     side from_left(d, {});
     const auto lefts = w.allgather(from_left.ep.address());
@@ -1282,17 +1365,56 @@ TEST(RdmaWorld, RanksExchangeAddressesAndWrite) {
     const auto left = static_cast<std::size_t>((w.rank() + w.size() - 1) % w.size());
     to_right.ep.connect(lefts[right]);
     from_left.ep.connect(rights[left]);
-    to_right.set<std::uint64_t>(0, 100 + static_cast<std::uint64_t>(w.rank()));
-    cw::buffer<completion> out(w.options().device, 1);
+    const auto me = static_cast<std::uint64_t>(w.rank());
+    to_right.set<std::uint64_t>(0, 100 + me);
+    from_left.set<std::uint64_t>(16, 40 + me);
+    from_left.set<std::uint64_t>(24, 70 + me);
+    post_recv(from_left, 32, 8);
+    cw::buffer<completion> out(w.options().device, 5);
     w.barrier();
-    cw::launch(w, {}, write_to_right{}, w.device(), to_right.ep.device(w.device().limits),
-               to_right.region.device(), memory[right], out.data());
+    cw::launch(w, {}, talk_to_right{}, w.device(), to_right.ep.device(w.device().limits),
+               from_left.ep.device(w.device().limits), to_right.region.device(), memory[right],
+               out.data());
     w.stream().sync();
-    EXPECT_EQ(out.read()[0].outcome, status::ok);
+    for (const completion& c : out.read()) EXPECT_EQ(c.outcome, status::ok) << to_string(c.why);
     w.barrier();
     EXPECT_EQ(from_left.get<std::uint64_t>(8), 100 + left);
+    EXPECT_EQ(from_left.get<std::uint64_t>(16), 45 + me);
+    EXPECT_EQ(from_left.get<std::uint64_t>(32), 100 + left);
+    EXPECT_EQ(to_right.get<std::uint64_t>(16), 40 + right);
+    EXPECT_EQ(to_right.get<std::uint64_t>(24), 70 + right);
     w.barrier();
   });
+}
+
+/// A process that ends without a word, while another one writes to it all the time.
+TEST(RdmaLostPeer, IsToldToWhoWritesToIt) {
+  if (!cw::launched() || over_soft()) GTEST_SKIP() << "needs two processes, and devices of verbs";
+  const auto d = near_end();
+  auto o = cw::world_options::from_environment();
+  o.heap_bytes = 1U << 20U;
+  cw::world w(o);
+  rdma::endpoint_options eo;
+  eo.retries = 2;
+  side mine(d, eo);
+  const auto addresses = w.allgather(mine.ep.address());
+  const auto memory = w.allgather(mine.region.device());
+  const auto other = static_cast<std::size_t>(1 - w.rank());
+  mine.ep.connect(addresses[other]);
+  w.barrier();
+  if (w.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    _exit(0);
+  }
+  completion c;
+  for (int i = 0; i < 10'000 && c.outcome == status::ok; ++i) {
+    c = perform_one(mine, {.op = operation::write,
+                           .bytes = 8,
+                           .local = mine.local(),
+                           .remote = memory[other].remote()});
+  }
+  EXPECT_EQ(c.outcome, status::unreachable) << to_string(c.why);
+  EXPECT_EQ(mine.ep.state(), rdma::endpoint_state::failed);
 }
 
 }  // namespace

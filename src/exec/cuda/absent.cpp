@@ -26,5 +26,12 @@ void pin(device_ref /*d*/, void* /*p*/, std::size_t /*bytes*/) {
   refuse();
 }
 void unpin(void* /*p*/) noexcept {}
+dmabuf export_dmabuf(device_ref /*d*/, const void* /*p*/, std::size_t /*bytes*/) {
+  refuse();
+}
+std::uint64_t* map_doorbell(device_ref /*d*/, void* /*page*/, std::size_t /*bytes*/,
+                            std::size_t /*offset*/) {
+  refuse();
+}
 
 }  // namespace crosswarp::exec::cuda

@@ -1,14 +1,12 @@
 #include "cuda_share.hpp"
 
 #include <cuda.h>
-#include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
 
 #include <cstring>
 
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
-#include "exec/cuda/cuda.hpp"
+#include "exec/cuda/driver.hpp"
 #include "world/fd_exchange.hpp"
 
 namespace crosswarp::mapped {
@@ -16,22 +14,10 @@ namespace {
 
 using exec::cuda::check;
 using exec::cuda::device_scope;
+using exec::cuda::driver;
 using world_impl::descriptor;
 using world_impl::packer;
 using world_impl::unpacker;
-
-// ---- the driver's own interface: looked up, not linked, so that the library loads without it
-
-template <class Function>
-Function driver(const char* name, unsigned version) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  check(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result), name);
-  if (result != cudaDriverEntryPointSuccess) {
-    throw error(errc::not_supported, name, "this driver does not have it");
-  }
-  return reinterpret_cast<Function>(found);
-}
 
 struct driver_calls {
   PFN_cuMemCreate_v10020 create = driver<PFN_cuMemCreate_v10020>("cuMemCreate", 10020);

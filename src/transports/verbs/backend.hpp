@@ -58,6 +58,10 @@ class adapter {
   [[nodiscard]] virtual const std::string& name() const noexcept = 0;
   [[nodiscard]] virtual int ports() const noexcept = 0;
   [[nodiscard]] virtual bool is_active(int port) = 0;
+  /// After how long a request is sent again when the options do not say.
+  [[nodiscard]] virtual std::chrono::nanoseconds retry_after() const noexcept {
+    return std::chrono::microseconds(100);
+  }
   virtual std::unique_ptr<registered> register_memory(const memory_range& m, access allowed) = 0;
   virtual std::unique_ptr<queue_pair> make_queue_pair(const qp_setup& s) = 0;
   /// Throws error(not_supported) where cables are real.
@@ -73,5 +77,7 @@ class fabric {
 
 /// The soft NIC's, one for all who ask at a time.
 std::shared_ptr<fabric> soft_fabric(const rdma::soft_options& o);
+/// ibverbs devices. Throws error(not_supported) that says what to install.
+std::shared_ptr<fabric> verbs_fabric();
 
 }  // namespace crosswarp::verbs

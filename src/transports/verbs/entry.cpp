@@ -152,6 +152,7 @@ bool read_entry(const std::byte* queue, std::uint32_t depth, std::uint64_t index
   e.op = static_cast<opcode>(first & 0xffU);
   e.blocks = 1;
   e.signalled = (head.fm_ce_se & mlx5::ctrl_cq_update) != 0;
+  e.fenced = (head.fm_ce_se & mlx5::ctrl_fence) != 0;
   e.imm = head.imm;
   e.segments = 0;
   e.bytes = 0;

@@ -23,6 +23,7 @@ struct entry {
 
   mlx5::opcode op = mlx5::opcode::nop;
   bool signalled = false;
+  bool fenced = false;  ///< begins after the reads and atomics before it have ended
   std::uint32_t blocks = 1;
   std::uint32_t imm = 0;  ///< as in memory
   std::uint64_t remote = 0;

@@ -30,26 +30,6 @@ std::atomic_ref<T> shared(T& word) noexcept {
 
 // ---- what it keeps
 
-/// One end of a completion queue.
-struct soft_nic::completions {
-  mlx5::cqe64* entries = nullptr;
-  mlx5::cq_record* record = nullptr;
-  std::uint32_t depth = 0;
-  bool collapsed = false;
-  std::uint64_t written = 0;
-
-  explicit completions(const device::rdma::mlx5_provider::completion_queue& q)
-      : entries(q.entries), record(q.record), depth(q.depth), collapsed(q.collapsed) {}
-
-  [[nodiscard]] bool is_full() const {
-    if (collapsed) return false;
-    // pairs with mlx5_provider::write_cq_record(): the place has been read
-    const std::uint32_t read = swapped(
-        shared(record->counter[mlx5::cq_record::consumer_index]).load(std::memory_order_acquire));
-    return ((written - read) & 0xffffffU) >= depth;
-  }
-};
-
 struct soft_nic::qp {
   explicit qp(const qp_setup& s) : setup(s), sent(s.queues.sent), received(s.queues.received) {}
 
@@ -60,8 +40,8 @@ struct soft_nic::qp {
   endpoint_state state = endpoint_state::made;
   endpoint_address self;
   endpoint_address peer;
-  completions sent;
-  completions received;
+  completion_writer sent;
+  completion_writer received;
   bool overrun = false;  ///< of a completion queue: nothing can be told any more
 
   // Requester.
@@ -89,15 +69,6 @@ struct soft_nic::bell_page {
   buffer<std::uint64_t> words;
   std::vector<std::uint64_t> seen;
   std::vector<qp*> owners;  ///< null: free
-};
-
-struct soft_nic::cqe_values {
-  cqe_opcode what = cqe_opcode::requester;
-  opcode of = opcode::nop;  ///< the entry's
-  std::uint64_t index = 0;
-  syndrome why = syndrome::none;
-  std::uint32_t bytes = 0;
-  std::uint32_t imm = 0;  ///< as in memory
 };
 
 // ---- making and ending
@@ -319,21 +290,13 @@ bool soft_nic::serve_all() {
 // ---- requester
 
 void soft_nic::hear_bell(qp& q, std::uint64_t bell) {
-  const std::uint32_t depth = q.setup.send_depth;
-  const std::uint64_t rung = mlx5::extended(mlx5::doorbell_index(bell), q.head);
-  // Before the doorbell, so it is at least as far. pairs with mlx5_provider::write_send_record()
-  const auto record = static_cast<std::uint16_t>(
-      swapped(shared(q.setup.queues.record->counter[mlx5::qp_record::send])
-                  .load(std::memory_order_acquire)));
-  const std::uint64_t recorded = mlx5::extended(record, q.head);
-  const bool sound = mlx5::doorbell_qpn(bell) == q.qpn && rung - q.head <= depth &&
-                     recorded - q.head <= depth && recorded >= rung;
-  if (sound) q.target = rung;
+  const auto target = rung_until(bell, q.setup.queues, q.qpn, q.head, q.setup.send_depth);
+  if (target) q.target = *target;
   if (q.state == endpoint_state::failed) {
-    if (sound) flush(q);
+    if (target) flush(q);
     return;
   }
-  if (!sound || q.state != endpoint_state::ready) {
+  if (!target || q.state != endpoint_state::ready) {
     fail(q, syndrome::local_qp_operation);
     return;
   }
@@ -564,14 +527,8 @@ answer soft_nic::refuse(qp& q, syndrome why) {
   return {.what = answer::kind::refused, .why = why};
 }
 
-/// How many receives were posted ever, as far as that makes sense.
 std::uint64_t soft_nic::posted_receives(const qp& q) const {
-  // pairs with mlx5_provider::write_receive_record()
-  const auto record = static_cast<std::uint16_t>(
-      swapped(shared(q.setup.queues.record->counter[mlx5::qp_record::receive])
-                  .load(std::memory_order_acquire)));
-  const std::uint64_t posted = mlx5::extended(record, q.next_receive);
-  return posted - q.next_receive <= q.setup.receive_depth ? posted : q.next_receive;
+  return posted_until(q.setup.queues, q.next_receive, q.setup.receive_depth);
 }
 
 answer soft_nic::answer_write(qp& q, const request& r) {
@@ -652,7 +609,7 @@ answer soft_nic::answer_atomic(qp& q, const request& r) {
 
 // ---- completions
 
-void soft_nic::complete(qp& q, completions& to, const cqe_values& v) {
+void soft_nic::complete(qp& q, completion_writer& to, const cqe_values& v) {
   if (q.overrun) return;
   if (to.is_full()) {
     // There is no place to say it in: kernels look at the event now and then.
@@ -664,33 +621,7 @@ void soft_nic::complete(qp& q, completions& to, const cqe_values& v) {
     mark_failed(q);
     return;
   }
-  const bool error = v.why != syndrome::none;
-  std::byte bytes[sizeof(mlx5::cqe64)] = {};
-  const auto put = [&](std::size_t at, const auto& value) {
-    std::memcpy(bytes + at, &value, sizeof(value));
-  };
-  namespace field = mlx5::cqe_offset;
-  if (error) {
-    put(field::syndrome, static_cast<std::uint8_t>(v.why));
-  } else {
-    put(field::imm, v.imm);
-    put(field::byte_cnt, swapped(v.bytes));
-  }
-  put(field::sop_drop_qpn, swapped(static_cast<std::uint32_t>(v.of) << 24U | q.qpn));
-  put(field::wqe_counter, swapped(static_cast<std::uint16_t>(v.index)));
-  const bool owner = !to.collapsed && (to.written & to.depth) != 0;
-  put(field::op_own,
-      static_cast<std::uint8_t>(static_cast<unsigned>(v.what) << 4U | (owner ? 1U : 0U)));
-  mlx5::cqe64 cqe{};
-  std::memcpy(&cqe, bytes, sizeof(cqe));
-  mlx5::cqe64& place = to.entries[to.collapsed ? 0 : to.written & (to.depth - 1)];
-  constexpr std::size_t last = std::size(cqe.words) - 1;
-  for (std::size_t i = 0; i < last; ++i) {
-    shared(place.words[i]).store(cqe.words[i], std::memory_order_relaxed);
-  }
-  // Shows that it is there. pairs with mlx5_provider::look()
-  shared(place.words[last]).store(cqe.words[last], std::memory_order_release);
-  ++to.written;
+  to.write(q.qpn, v);
 }
 
 }  // namespace crosswarp::verbs

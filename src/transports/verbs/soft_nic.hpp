@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "transports/verbs/nic_queues.hpp"
 #include "transports/verbs/wire.hpp"
 
 namespace crosswarp::verbs {
@@ -62,7 +63,6 @@ class soft_nic {
 
  private:
   using clock = std::chrono::steady_clock;
-  struct completions;
   struct qp;
   struct bell_page;
 
@@ -105,8 +105,7 @@ class soft_nic {
   answer fail_receive(qp& q, mlx5::syndrome here, mlx5::syndrome there);
 
   // ---- completions
-  struct cqe_values;
-  void complete(qp& q, completions& to, const cqe_values& v);
+  void complete(qp& q, completion_writer& to, const cqe_values& v);
 
   [[nodiscard]] qp* find(std::uint32_t qpn) const noexcept;
   [[nodiscard]] bool chance(int of_thousand);
