@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "crosswarp/device/group.hpp"
 
@@ -33,6 +34,17 @@ template <class T>
 CW_FN inline void load_tile(T* held, const T* from) noexcept;
 template <class T>
 CW_FN inline void store_tile(T* to, const T* held) noexcept;
+
+/// So many bytes, a multiple of 8, by one thread in few accesses; where they may lie for that.
+template <std::size_t Bytes>
+[[nodiscard]] CW_FN inline bool takes_whole(const void* p) noexcept;
+template <std::size_t Bytes>
+CW_FN inline void copy_whole(void* to, const void* from) noexcept;
+
+/// `*where` if `load`, else `address`. Without a branch on a GPU, so that several can be under way
+/// at once. What is at `where` does not change while a kernel runs.
+[[nodiscard]] CW_FN inline std::byte* load_or(bool load, std::byte* const* where,
+                                              std::uintptr_t address) noexcept;
 
 }  // namespace crosswarp::device
 

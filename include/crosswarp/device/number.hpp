@@ -62,6 +62,12 @@ template <number T>
 template <number T>
 [[nodiscard]] CW_FN inline T narrow(accumulator_t<T> value) noexcept;
 
+// Each rounded by itself, as IEEE 754 says: a GPU's compiler may join a product with the sum behind
+// it, or take an approximation, and the bits would be others than elsewhere.
+[[nodiscard]] CW_FN inline float rounded_product(float a, float b) noexcept;
+[[nodiscard]] CW_FN inline float rounded_quotient(float a, float b) noexcept;
+[[nodiscard]] CW_FN inline float rounded_root(float a) noexcept;
+
 }  // namespace crosswarp::device
 
 #include "crosswarp/device/impl/number_impl.hpp"

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "crosswarp/device/memory.hpp"
 #include "crosswarp/device/profile.hpp"
 #include "crosswarp/device/proxy.hpp"
 #include "crosswarp/device/signal.hpp"
@@ -38,17 +39,9 @@ struct peer_table {
   /// Null when it cannot be reached by loads and stores.
   [[nodiscard]] CW_FN std::byte* base(int rank) const noexcept {
     const auto k = static_cast<unsigned>(rank - first);
-#if CW_ON_GPU
-    // Without a branch, so that lookups of several ranks can be under way at once.
-    auto found = reinterpret_cast<std::uintptr_t>(even) + static_cast<std::uintptr_t>(distance) * k;
-    asm("{.reg .pred p; setp.ge.u32 p, %1, %2; @p ld.global.nc.u64 %0, [%3];}"
-        : "+l"(found)
-        : "r"(k), "r"(count), "l"(__cvta_generic_to_global(&all[rank].base)));
-    return reinterpret_cast<std::byte*>(found);
-#else
-    if (k < static_cast<unsigned>(count)) return even + static_cast<std::ptrdiff_t>(k) * distance;
-    return all[rank].base;
-#endif
+    const auto found =
+        reinterpret_cast<std::uintptr_t>(even) + static_cast<std::uintptr_t>(distance) * k;
+    return load_or(k >= static_cast<unsigned>(count), &all[rank].base, found);
   }
 };
 

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cfloat>
-#include <cmath>
 #include <cstring>
 
 #include "crosswarp/device/coll_fused.hpp"
@@ -19,59 +18,7 @@ inline constexpr int row_tile = 8;
 inline constexpr int row_segments = 16;
 inline constexpr int row_lanes = row_segments * warp_group::width;
 
-// ---- arithmetic that no compiler option changes, on a GPU
-
-/// In two steps. A compiler may make one of them, and the sum would have other bits elsewhere.
-CW_FN inline float square_of(float x) noexcept {
-#if CW_ON_GPU
-  return __fmul_rn(x, x);
-#else
-  return x * x;
-#endif
-}
-CW_FN inline float quotient(float a, float b) noexcept {
-#if CW_ON_GPU
-  return __fdiv_rn(a, b);
-#else
-  return a / b;
-#endif
-}
-CW_FN inline float root_of(float x) noexcept {
-#if CW_ON_GPU
-  return __fsqrt_rn(x);
-#else
-  return std::sqrt(x);
-#endif
-}
-
 // ---- tiles
-
-/// What a thread of a GPU moves at once of a tile.
-template <class T>
-using tile_word = std::conditional_t<sizeof(T) * row_tile >= 16, word16, std::uint64_t>;
-
-/// A whole tile that lies where it can be moved so.
-template <class T>
-CW_FN inline bool is_whole(const T* p, int n) noexcept {
-#if CW_ON_GPU
-  return n == row_tile && reinterpret_cast<std::uintptr_t>(p) % sizeof(tile_word<T>) == 0;
-#else
-  (void)p;
-  return n == row_tile;
-#endif
-}
-
-template <class T>
-CW_FN inline void move_tile(T* to, const T* from) noexcept {
-#if CW_ON_GPU
-  constexpr int words = static_cast<int>(sizeof(T) * row_tile / sizeof(tile_word<T>));
-  for (int i = 0; i < words; ++i) {
-    reinterpret_cast<tile_word<T>*>(to)[i] = reinterpret_cast<const tile_word<T>*>(from)[i];
-  }
-#else
-  std::memcpy(to, from, sizeof(T) * row_tile);
-#endif
-}
 
 /// A thread's own copy of a tile, in registers.
 template <class T>
@@ -83,8 +30,8 @@ struct alignas(16) tile_of {
 template <class T>
 CW_FN inline void load_wide(float (&wide)[row_tile], const T* from, int n) noexcept {
   tile_of<T> held = {};
-  if (is_whole(from, n)) {
-    move_tile(held.values, from);
+  if (n == row_tile && takes_whole<sizeof(held)>(from)) {
+    copy_whole<sizeof(held)>(held.values, from);
   } else {
     for (int i = 0; i < row_tile; ++i) {
       if (i < n) held.values[i] = from[i];
@@ -97,8 +44,8 @@ template <class T>
 CW_FN inline void store_narrow(T* to, const float (&wide)[row_tile], int n) noexcept {
   tile_of<T> held;
   for (int i = 0; i < row_tile; ++i) held.values[i] = narrow<T>(wide[i]);
-  if (is_whole(to, n)) {
-    move_tile(to, held.values);
+  if (n == row_tile && takes_whole<sizeof(held)>(to)) {
+    copy_whole<sizeof(held)>(to, held.values);
     return;
   }
   for (int i = 0; i < row_tile; ++i) {
@@ -120,12 +67,12 @@ struct norm_row {
   CW_FN float look(std::size_t at, int n) const noexcept {
     float x[row_tile];
     load(x, at, n);
-    for (int i = 0; i < row_tile; ++i) x[i] = square_of(x[i]);
+    for (int i = 0; i < row_tile; ++i) x[i] = rounded_product(x[i], x[i]);
     return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
   }
   CW_FN float settle(float squares) const noexcept {
-    const float mean = quotient(squares, static_cast<float>(all.hidden));
-    return quotient(1.0F, root_of(mean + all.epsilon));
+    const float mean = rounded_quotient(squares, static_cast<float>(all.hidden));
+    return rounded_quotient(1.0F, rounded_root(mean + all.epsilon));
   }
   CW_FN void note(float /*factor*/) const noexcept {}
   CW_FN void put(std::size_t at, int n, float factor) const noexcept {
@@ -171,7 +118,7 @@ struct quantised_row {
   }
   /// Not so small that it could become zero.
   CW_FN float settle(float most) const noexcept {
-    return Own ? join(quotient(most, largest_of<F>), FLT_MIN) : all.scale;
+    return Own ? join(rounded_quotient(most, largest_of<F>), FLT_MIN) : all.scale;
   }
   CW_FN void note(float scale) const noexcept {
     if constexpr (Own) all.scales[row] = scale;
@@ -179,7 +126,7 @@ struct quantised_row {
   CW_FN void put(std::size_t at, int n, float scale) const noexcept {
     float x[row_tile];
     load_wide(x, all.sum + row * all.hidden + at, n);
-    for (int i = 0; i < row_tile; ++i) x[i] = clamped(quotient(x[i], scale));
+    for (int i = 0; i < row_tile; ++i) x[i] = clamped(rounded_quotient(x[i], scale));
     store_narrow(all.out + row * all.hidden + at, x, n);
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "crosswarp/device/memory.hpp"
 
@@ -11,6 +12,10 @@ namespace crosswarp::device::impl {
 struct alignas(16) word16 {
   std::uint32_t part[4];
 };
+
+/// The widest that `Bytes` are made of.
+template <std::size_t Bytes>
+using whole_word = std::conditional_t<Bytes % sizeof(word16) == 0, word16, std::uint64_t>;
 
 /// At most `Depth` words for this thread: all loads before the first store.
 template <class Word, int Depth>
@@ -163,6 +168,39 @@ CW_FN inline void store_tile(T* to, const T* held) noexcept {
   *reinterpret_cast<impl::word16*>(to) = all;
 #else
   std::memcpy(to, held, sizeof(T) * static_cast<std::size_t>(tile_size<T>()));
+#endif
+}
+
+template <std::size_t Bytes>
+CW_FN inline bool takes_whole([[maybe_unused]] const void* p) noexcept {
+#if CW_ON_GPU
+  return reinterpret_cast<std::uintptr_t>(p) % sizeof(impl::whole_word<Bytes>) == 0;
+#else
+  return true;
+#endif
+}
+
+template <std::size_t Bytes>
+CW_FN inline void copy_whole(void* to, const void* from) noexcept {
+#if CW_ON_GPU
+  using word = impl::whole_word<Bytes>;
+  for (std::size_t i = 0; i < Bytes / sizeof(word); ++i) {
+    static_cast<word*>(to)[i] = static_cast<const word*>(from)[i];
+  }
+#else
+  std::memcpy(to, from, Bytes);
+#endif
+}
+
+CW_FN inline std::byte* load_or(bool load, std::byte* const* where,
+                                std::uintptr_t address) noexcept {
+#if CW_ON_GPU
+  asm("{.reg .pred p; setp.ne.s32 p, %1, 0; @p ld.global.nc.u64 %0, [%2];}"
+      : "+l"(address)
+      : "r"(static_cast<int>(load)), "l"(__cvta_generic_to_global(where)));
+  return reinterpret_cast<std::byte*>(address);
+#else
+  return load ? *where : reinterpret_cast<std::byte*>(address);
 #endif
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -145,6 +146,28 @@ CW_FN inline T narrow(accumulator_t<T> value) noexcept {
     impl::narrow_short(value, to);
     return to;
   }
+}
+
+CW_FN inline float rounded_product(float a, float b) noexcept {
+#if CW_ON_GPU
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+CW_FN inline float rounded_quotient(float a, float b) noexcept {
+#if CW_ON_GPU
+  return __fdiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+CW_FN inline float rounded_root(float a) noexcept {
+#if CW_ON_GPU
+  return __fsqrt_rn(a);
+#else
+  return std::sqrt(a);
+#endif
 }
 
 }  // namespace crosswarp::device
