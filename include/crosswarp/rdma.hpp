@@ -10,6 +10,7 @@
 //   launch(stream, {}, kernel{}, a.device(), r.device(), ...);
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -31,10 +32,13 @@ enum class backend {
   soft,  ///< a thread of this process that carries out what it finds in them; needs no hardware
 };
 
-/// What the soft NIC does to find faults in its users, from a seed. All contexts of a process that
-/// live at a time ask for the same.
+/// How many soft devices there are, whom they reach, and what they do to find faults in their users,
+/// from a seed. All contexts of a process that live at a time ask for the same.
 struct soft_options {
   int devices = 1;
+  /// Other processes may be on other machines, and are reached by UCX. Else they are on this one,
+  /// and reached by sockets. All ends agree in it; see CROSSWARP_RDMA_WIRE, too.
+  bool machines = false;
   std::uint64_t seed = 0;
   /// Each entry is carried out up to so long after the doorbell; its source is read only then.
   std::chrono::nanoseconds delay{0};
@@ -89,6 +93,9 @@ struct endpoint_address {
   std::uint64_t fabric = 0;
   std::uint32_t device = 0;
   std::uint32_t qpn = 0;
+  /// How the backend's network finds it.
+  std::uint32_t route_bytes = 0;
+  std::array<std::byte, 500> route = {};
 };
 
 enum class endpoint_state {

@@ -19,8 +19,6 @@ bool has_imm(opcode op) noexcept {
   return op == opcode::send_imm || op == opcode::rdma_write_imm;
 }
 
-namespace {
-
 bool is_known(opcode op) noexcept {
   switch (op) {
     case opcode::nop:
@@ -37,6 +35,8 @@ bool is_known(opcode op) noexcept {
   }
   return false;
 }
+
+namespace {
 
 /// The units of an entry, copied out of the queue: the kernel may go on writing there.
 class unit_reader {
@@ -152,6 +152,7 @@ bool read_entry(const std::byte* queue, std::uint32_t depth, std::uint64_t index
   e.op = static_cast<opcode>(first & 0xffU);
   e.blocks = 1;
   e.signalled = (head.fm_ce_se & mlx5::ctrl_cq_update) != 0;
+  e.fenced = (head.fm_ce_se & mlx5::ctrl_fence) != 0;
   e.imm = head.imm;
   e.segments = 0;
   e.bytes = 0;

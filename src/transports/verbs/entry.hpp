@@ -23,6 +23,7 @@ struct entry {
 
   mlx5::opcode op = mlx5::opcode::nop;
   bool signalled = false;
+  bool fenced = false;  ///< begins after the reads and atomics before it
   std::uint32_t blocks = 1;
   std::uint32_t imm = 0;  ///< as in memory
   std::uint64_t remote = 0;
@@ -35,6 +36,8 @@ struct entry {
   std::array<std::byte, std::size_t{mlx5::most_units} * mlx5::unit_bytes> inline_data;
 };
 
+/// Whether there is such an opcode.
+[[nodiscard]] bool is_known(mlx5::opcode op) noexcept;
 [[nodiscard]] bool is_atomic(mlx5::opcode op) noexcept;
 [[nodiscard]] bool is_send(mlx5::opcode op) noexcept;
 [[nodiscard]] bool has_imm(mlx5::opcode op) noexcept;
