@@ -33,10 +33,13 @@ enum class backend {
   verbs,  ///< a thread of this process that hands it to any ibverbs device (libibverbs)
 };
 
-/// What the soft NIC does to find faults in its users, from a seed. All contexts of a process that
-/// live at a time ask for the same.
+/// How many soft devices there are, whom they reach, and what they do to find faults in their users,
+/// from a seed. All contexts of a process that live at a time ask for the same.
 struct soft_options {
   int devices = 1;
+  /// Other processes may be on other machines, and are reached by UCX. Else they are on this one,
+  /// and reached by sockets. All ends agree in it; see CROSSWARP_RDMA_WIRE, too.
+  bool machines = false;
   std::uint64_t seed = 0;
   /// Each entry is carried out up to so long after the doorbell; its source is read only then.
   std::chrono::nanoseconds delay{0};
@@ -100,6 +103,9 @@ struct endpoint_address {
   std::uint16_t lid = 0;
   std::uint8_t mtu = 0;  ///< as verbs count them: 1 is 256 bytes, 5 is 4096
   std::array<std::uint8_t, 16> gid{};
+  /// How the backend's network finds it.
+  std::uint32_t route_bytes = 0;
+  std::array<std::byte, 500> route = {};
 };
 
 enum class endpoint_state {

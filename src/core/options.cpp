@@ -25,6 +25,8 @@ const std::vector<setting>& all() {
        "way to other ranks: auto, mapped (loads and stores only), proxy (commands to the host)"},
       {"CROSSWARP_ENGINE", "auto", "what the proxy works with: auto, ucx, mpi, local"},
       {"CROSSWARP_ENGINE_PATH", "", "folder with engines, looked at before the usual ones"},
+      {"CROSSWARP_RDMA_WIRE", "auto",
+       "how soft NICs reach each other: auto, socket, ucx; the latter two within a process, too"},
       {"CROSSWARP_QUEUES", "0", "command queues of a rank; 0: one for each multiprocessor"},
       {"CROSSWARP_QUEUE_DEPTH", "64", "commands that a queue holds, a power of two"},
       {"CROSSWARP_QUEUE_KIND", "pinned",

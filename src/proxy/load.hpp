@@ -4,14 +4,14 @@
 #include <memory>
 #include <string>
 
+#include "core/module.hpp"
 #include "crosswarp/device_ref.hpp"
 #include "engine.hpp"
 
 namespace crosswarp::proxy_impl {
 
 /// What a module exports under the name `crosswarp_engine`.
-struct engine_module {
-  const char* version;  ///< of the library it was built with
+struct engine_module : module_head {
   std::unique_ptr<engine> (*make)(const engine_setup&);
 };
 

@@ -1,26 +1,11 @@
 #include "members.hpp"
 
-#include <sys/stat.h>
-
-#include <fstream>
 #include <map>
 
+#include "core/machine.hpp"
 #include "socket.hpp"
 
 namespace crosswarp::world_impl {
-namespace {
-
-/// Equal for two processes exactly when they can pass each other descriptors.
-std::string machine_name() {
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  struct stat network {};
-  if (stat("/proc/self/ns/net", &network) != 0) network = {};
-  return boot_id + "/" + std::to_string(network.st_ino);
-}
-
-}  // namespace
-
 members find_members(bootstrap& boot, int pretended_nodes, nanoseconds timeout) {
   if (pretended_nodes < 1 || pretended_nodes > boot.size()) {
     throw error(

@@ -19,8 +19,6 @@ bool has_imm(opcode op) noexcept {
   return op == opcode::send_imm || op == opcode::rdma_write_imm;
 }
 
-namespace {
-
 bool is_known(opcode op) noexcept {
   switch (op) {
     case opcode::nop:
@@ -37,6 +35,8 @@ bool is_known(opcode op) noexcept {
   }
   return false;
 }
+
+namespace {
 
 /// The units of an entry, copied out of the queue: the kernel may go on writing there.
 class unit_reader {

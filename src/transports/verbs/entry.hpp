@@ -36,6 +36,8 @@ struct entry {
   std::array<std::byte, std::size_t{mlx5::most_units} * mlx5::unit_bytes> inline_data;
 };
 
+/// Whether there is such an opcode.
+[[nodiscard]] bool is_known(mlx5::opcode op) noexcept;
 [[nodiscard]] bool is_atomic(mlx5::opcode op) noexcept;
 [[nodiscard]] bool is_send(mlx5::opcode op) noexcept;
 [[nodiscard]] bool has_imm(mlx5::opcode op) noexcept;

@@ -1,10 +1,14 @@
-// The soft NIC as a backend: its devices, and the wire between those of one process.
+// The soft NIC as a backend: its devices, and the wires between them.
 #include <unistd.h>
 
 #include <mutex>
 #include <random>
 
+#include "core/log.hpp"
 #include "crosswarp/error.hpp"
+#include "crosswarp/options.hpp"
+#include "transports/verbs/carrier.hpp"
+#include "transports/verbs/far_wire.hpp"
 #include "transports/verbs/soft_nic.hpp"
 
 namespace crosswarp::verbs {
@@ -18,21 +22,27 @@ class local_wire final : public wire {
   local_wire(soft_nic& self, std::uint32_t number, const nic_list& all)
       : self_(self), number_(number), all_(all) {}
 
-  void send(const request& r) override {
+  [[nodiscard]] std::uint32_t most_bytes(const station& /*to*/) const noexcept override {
+    return ~std::uint32_t{0};
+  }
+
+  bool send(const request& r) override {
     if (r.to.device == number_) {
       self_.deliver(self_.respond(r));
-      return;
+      return true;
     }
     if (r.to.device >= all_.size()) {
-      self_.deliver({.to = r.from});
-      return;
+      self_.deliver({.to = r.from, .psn = r.psn});
+      return true;
     }
     soft_nic& there = *all_[r.to.device];
     const auto load = std::make_shared<const parcel>(r.payload);
     if (!load->was_read()) {
-      self_.deliver(
-          {.to = r.from, .what = answer::kind::refused, .why = mlx5::syndrome::local_protection});
-      return;
+      self_.deliver({.to = r.from,
+                     .psn = r.psn,
+                     .what = answer::kind::refused,
+                     .why = mlx5::syndrome::local_protection});
+      return true;
     }
     there.post([here = &self_, &there, r = request(r), load]() mutable {
       r.payload = load->pieces();
@@ -47,6 +57,7 @@ class local_wire final : public wire {
         here->deliver(a);
       });
     });
+    return true;
   }
 
  private:
@@ -90,10 +101,24 @@ class soft_registered final : public registered {
   std::uint32_t key_;
 };
 
+/// What a NIC has to reach others with.
+struct network {
+  /// Not even a NIC of this process is reached in place.
+  bool always = false;
+  carrier* by = nullptr;  ///< null: none
+
+  [[nodiscard]] std::string why_not(const endpoint_address& peer, std::uint64_t fabric) const {
+    if (peer.fabric == fabric && !always) return {};
+    if (by == nullptr) return "no socket could be made, see the log";
+    if (peer.route_bytes > peer.route.size()) return "it is no address";
+    return by->why_not(std::span(peer.route).first(peer.route_bytes));
+  }
+};
+
 class soft_queue_pair final : public queue_pair {
  public:
-  soft_queue_pair(soft_nic& n, const endpoint_address& where, const qp_setup& s)
-      : nic_(n), where_(where), made_(nic_.add_qp(s)) {
+  soft_queue_pair(soft_nic& n, const network& net, const endpoint_address& where, const qp_setup& s)
+      : nic_(n), net_(net), where_(where), made_(nic_.add_qp(s)) {
     where_.qpn = made_.qpn;
   }
   ~soft_queue_pair() override { nic_.remove_qp(made_.qpn); }
@@ -106,10 +131,8 @@ class soft_queue_pair final : public queue_pair {
     if (peer.qpn == 0) {
       throw error(errc::invalid_argument, "connect", "the address is of no endpoint");
     }
-    if (peer.fabric != where_.fabric) {
-      throw error(errc::not_supported, "connect",
-                  "that endpoint is in another process, or its context is gone; soft devices reach "
-                  "those of their own process");
+    if (const std::string why = net_.why_not(peer, where_.fabric); !why.empty()) {
+      throw error(errc::not_supported, "connect", "nothing leads to that endpoint: " + why);
     }
     nic_.connect(made_.qpn, peer);
   }
@@ -117,14 +140,22 @@ class soft_queue_pair final : public queue_pair {
 
  private:
   soft_nic& nic_;
+  const network& net_;
   endpoint_address where_;
   soft_nic::made_qp made_;
 };
 
 class soft_adapter final : public adapter {
  public:
-  soft_adapter(soft_nic& n, std::uint64_t fabric, std::uint32_t number)
-      : nic_(n), where_{fabric, number, 0}, name_("soft" + std::to_string(number)) {}
+  soft_adapter(soft_nic& n, const network& net, std::uint64_t fabric, std::uint32_t number)
+      : nic_(n), net_(net), name_("soft" + std::to_string(number)) {
+    where_.fabric = fabric;
+    where_.device = number;
+    if (net.by == nullptr) return;
+    const auto& route = net.by->route();
+    std::copy(route.begin(), route.end(), where_.route.begin());
+    where_.route_bytes = static_cast<std::uint32_t>(route.size());
+  }
   [[nodiscard]] const std::string& name() const noexcept override { return name_; }
   [[nodiscard]] int ports() const noexcept override { return 1; }
   [[nodiscard]] bool is_active(int port) override { return port == 1 && nic_.has_link(); }
@@ -132,15 +163,66 @@ class soft_adapter final : public adapter {
     return std::make_unique<soft_registered>(nic_, m, allowed);
   }
   std::unique_ptr<queue_pair> make_queue_pair(const qp_setup& s) override {
-    return std::make_unique<soft_queue_pair>(nic_, where_, s);
+    return std::make_unique<soft_queue_pair>(nic_, net_, where_, s);
   }
   void set_link(bool up) override { nic_.set_link(up); }
 
  private:
   soft_nic& nic_;
+  const network& net_;
   endpoint_address where_;
   std::string name_;
 };
+
+// ---- how to reach other processes
+
+enum class reach { sockets, ucx };
+struct reach_choice {
+  reach how = reach::sockets;
+  bool always = false;
+};
+
+reach_choice choose_reach(const rdma::soft_options& o) {
+  const std::string wanted = options::read("CROSSWARP_RDMA_WIRE").value_or("auto");
+  if (wanted == "socket") return {reach::sockets, true};
+  if (wanted == "ucx") return {reach::ucx, true};
+  if (wanted != "auto") {
+    throw error(errc::invalid_argument, "CROSSWARP_RDMA_WIRE",
+                "'" + wanted + "' is none of auto, socket, ucx");
+  }
+  // `crosswarp run --nodes` pretends several machines.
+  const bool machines = options::read_integer("CROSSWARP_NODES").value_or(1) > 1;
+  return {o.machines || machines ? reach::ucx : reach::sockets, false};
+}
+
+std::unique_ptr<carrier> make_ucx_carrier() {
+  const loaded_module m = load_module("ucx", "crosswarp_carrier");
+  if (m.exported == nullptr) {
+    throw error(errc::not_supported, "rdma between machines",
+                m.where_or_why + "; build Crosswarp with UCX, or set CROSSWARP_ENGINE_PATH");
+  }
+  auto made = static_cast<const carrier_module*>(m.exported)->make();
+  constexpr std::size_t room = sizeof(endpoint_address::route);
+  if (made->route().size() > room) {
+    throw error(errc::not_supported, "rdma between machines",
+                "UCX has an address of " + std::to_string(made->route().size()) + " bytes, not " +
+                    std::to_string(room) +
+                    ": name the network to be used, e.g. "
+                    "CROSSWARP_UCX_NET_DEVICES=eth0");
+  }
+  return made;
+}
+
+std::unique_ptr<carrier> make_carrier(const reach_choice& c) {
+  if (c.how == reach::ucx) return make_ucx_carrier();
+  try {
+    return make_socket_carrier();
+  } catch (const error& e) {
+    if (c.always) throw;
+    log::warn(-1, "soft nic: reaches no other process: ", e.what());
+    return nullptr;
+  }
+}
 
 class soft_fabric_type final : public fabric {
  public:
@@ -149,12 +231,22 @@ class soft_fabric_type final : public fabric {
     // Told apart from those of other processes, also of forked ones.
     const std::uint64_t id = (static_cast<std::uint64_t>(random()) << 32U | random()) ^
                              static_cast<std::uint64_t>(getpid());
+    const reach_choice how = choose_reach(o);
+    for (int i = 0; i < o.devices; ++i) {
+      carriers_.push_back(make_carrier(how));
+      networks_.push_back({how.always, carriers_.back().get()});
+    }
     for (int i = 0; i < o.devices; ++i) {
       nics_.push_back(std::make_unique<soft_nic>(id, static_cast<std::uint32_t>(i), o));
     }
     for (std::uint32_t i = 0; i < nics_.size(); ++i) {
-      nics_[i]->set_wire(std::make_unique<local_wire>(*nics_[i], i, nics_));
-      adapters_.push_back(std::make_shared<soft_adapter>(*nics_[i], id, i));
+      std::unique_ptr<wire> w;
+      if (!how.always) w = std::make_unique<local_wire>(*nics_[i], i, nics_);
+      if (carriers_[i] != nullptr) {
+        w = std::make_unique<far_wire>(*nics_[i], station{id, i, 0}, *carriers_[i], std::move(w));
+      }
+      nics_[i]->set_wire(std::move(w));
+      adapters_.push_back(std::make_shared<soft_adapter>(*nics_[i], networks_[i], id, i));
     }
   }
   /// All threads end before the first NIC does: they call each other.
@@ -168,6 +260,8 @@ class soft_fabric_type final : public fabric {
   const rdma::soft_options options;
 
  private:
+  std::vector<std::unique_ptr<carrier>> carriers_;
+  std::vector<network> networks_;
   nic_list nics_;
   std::vector<std::shared_ptr<adapter>> adapters_;
 };

@@ -1,85 +1,38 @@
-#include "transports/verbs/soft_nic.hpp"
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <future>
 
-#include "core/log.hpp"
-#include "crosswarp/buffer.hpp"
+#include "crosswarp/error.hpp"
 #include "exec/cpu/executor.hpp"
+#include "transports/verbs/soft_parts.hpp"
 
 namespace crosswarp::verbs {
-
-using mlx5::cqe_opcode;
-using mlx5::opcode;
-using mlx5::swapped;
-using mlx5::syndrome;
-
 namespace {
 
-constexpr std::size_t bells_per_page = 1024;
-constexpr int entries_per_visit = 64;
 constexpr std::ptrdiff_t most_qps = 0xfff;
 
-template <class T>
-std::atomic_ref<T> shared(T& word) noexcept {
-  return std::atomic_ref<T>(word);
-}
-
 }  // namespace
-
-// ---- what it keeps
-
-struct soft_nic::qp {
-  explicit qp(const qp_setup& s) : setup(s), sent(s.queues.sent), received(s.queues.received) {}
-
-  qp_setup setup;
-  std::uint32_t qpn = 0;
-  bell_page* page = nullptr;
-  std::size_t bell = 0;
-  endpoint_state state = endpoint_state::made;
-  endpoint_address self;
-  endpoint_address peer;
-  completion_writer sent;
-  completion_writer received;
-  bool overrun = false;  ///< of a completion queue: nothing can be told any more
-
-  // Requester.
-  std::uint64_t head = 0;    ///< the entry that is carried out, or the next
-  std::uint64_t target = 0;  ///< rung for
-  bool read = false;         ///< `now` is the entry at `head`
-  bool delayed = false;      ///< it has had its delay
-  bool awaiting = false;     ///< an answer
-  bool active = false;       ///< in the list of those
-  int retries = 0;
-  int not_ready = 0;
-  clock::time_point not_before{};
-  entry now;
-  std::vector<piece> pieces;  ///< its data, checked
-
-  // Responder.
-  std::uint64_t next_receive = 0;
-};
-
-/// Doorbells of queue pairs whose kernels run on one device, next to each other so that to look at
-/// all of them takes little.
-struct soft_nic::bell_page {
-  explicit bell_page(device_ref d) : device(d), words(d, bells_per_page, memory_kind::pinned) {}
-  device_ref device;
-  buffer<std::uint64_t> words;
-  std::vector<std::uint64_t> seen;
-  std::vector<qp*> owners;  ///< null: free
-};
 
 // ---- making and ending
 
 soft_nic::soft_nic(std::uint64_t fabric, std::uint32_t number, const rdma::soft_options& o)
     : fabric_(fabric), number_(number), options_(o), random_(o.seed + number) {
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) throw error::from_errno(errno, "soft nic", "eventfd");
   thread_ = std::thread([this] { work(); });
 }
 
 soft_nic::~soft_nic() {
   stop();
+  close(wake_);
+}
+
+void soft_nic::rouse() const noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof(one));  // full: is awake
 }
 
 void soft_nic::stop() {
@@ -89,7 +42,7 @@ void soft_nic::stop() {
     stop_ = true;
     posted_.store(true, std::memory_order_relaxed);
   }
-  wake_.notify_one();
+  rouse();
   thread_.join();
 }
 
@@ -99,7 +52,7 @@ void soft_nic::post(std::function<void()> f) {
     posts_.push_back(std::move(f));
     posted_.store(true, std::memory_order_relaxed);  // the lock orders what it speaks of
   }
-  wake_.notify_one();
+  rouse();
 }
 
 /// Has the thread run `f` and waits for it.
@@ -143,7 +96,7 @@ std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s,
   }
   auto page = std::find_if(pages_.begin(), pages_.end(), [&](const auto& p) {
     return p->device == s.kernels &&
-           (p->owners.size() < bells_per_page ||
+           (p->owners.size() < bell_page::capacity ||
             std::find(p->owners.begin(), p->owners.end(), nullptr) != p->owners.end());
   });
   if (page == pages_.end()) {
@@ -190,7 +143,8 @@ void soft_nic::connect(std::uint32_t qpn, const endpoint_address& peer) {
       throw error(errc::invalid_argument, "connect",
                   "the endpoint is connected already, or has failed; make another one");
     }
-    q.peer = peer;
+    wire_->learn(peer);
+    q.peer = {peer.fabric, peer.device, peer.qpn};
     q.state = endpoint_state::ready;
   });
 }
@@ -216,9 +170,10 @@ void soft_nic::work() {
   auto last = clock::now();
   for (std::uint32_t look = 1;; ++look) {
     if (posted_.load(std::memory_order_relaxed) && !hear_posts()) return;
+    const bool heard = wire_ != nullptr && wire_->progress();
     const bool rung = look_at_bells();
     const bool moved = serve_all();
-    if (rung || moved) {
+    if (heard || rung || moved) {
       last = clock::now();
       look = 0;
       continue;
@@ -238,6 +193,8 @@ bool soft_nic::hear_posts() {
     posts.swap(posts_);
     if (stop_) return false;
   }
+  std::uint64_t rung = 0;
+  [[maybe_unused]] const ssize_t n = ::read(wake_, &rung, sizeof(rung));
   for (const auto& f : posts) f();
   return true;
 }
@@ -251,8 +208,12 @@ void soft_nic::rest(clock::duration idle_for) {
   constexpr us long_ago(50'000);
   if (idle_for < patience) return;
   const us nap = idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : us(1000);
-  std::unique_lock lock(mutex_);
-  wake_.wait_for(lock, nap, [this] { return posted_.load(std::memory_order_relaxed); });
+  // What was asked meanwhile may have been taken off the descriptor already.
+  if (posted_.load(std::memory_order_relaxed)) return;
+  if (wire_ != nullptr && !wire_->arm()) return;
+  pollfd ways[2] = {{wake_, POLLIN, 0}, {wire_ != nullptr ? wire_->descriptor() : -1, POLLIN, 0}};
+  const timespec limit{0, std::chrono::nanoseconds(nap).count()};
+  ppoll(ways, std::size(ways), &limit, nullptr);
 }
 
 bool soft_nic::look_at_bells() {
@@ -285,343 +246,6 @@ bool soft_nic::serve_all() {
   });
   for (qp* q : failed_) moved = flush_receives(*q) || moved;
   return moved;
-}
-
-// ---- requester
-
-void soft_nic::hear_bell(qp& q, std::uint64_t bell) {
-  const auto target = rung_until(bell, q.setup.queues, q.qpn, q.head, q.setup.send_depth);
-  if (target) q.target = *target;
-  if (q.state == endpoint_state::failed) {
-    if (target) flush(q);
-    return;
-  }
-  if (!target || q.state != endpoint_state::ready) {
-    fail(q, syndrome::local_qp_operation);
-    return;
-  }
-  if (!q.active) {
-    q.active = true;
-    active_.push_back(&q);
-  }
-}
-
-/// Hostile: not yet.
-bool soft_nic::is_late(qp& q) {
-  if (options_.delay.count() == 0 || q.delayed) return false;
-  q.delayed = true;
-  const auto wait = random_() % static_cast<std::uint64_t>(options_.delay.count());
-  q.not_before = clock::now() + std::chrono::nanoseconds(wait);
-  return true;
-}
-
-bool soft_nic::serve(qp& q) {
-  if (q.awaiting || q.head == q.target) return false;
-  if (q.state == endpoint_state::failed) {
-    flush(q);
-    return true;
-  }
-  if (q.not_before != clock::time_point{}) {
-    if (clock::now() < q.not_before) return false;
-    q.not_before = {};
-  }
-  const int entries = options_.shuffle ? static_cast<int>(random_() % 4) + 1 : entries_per_visit;
-  bool moved = false;
-  for (int i = 0;
-       i < entries && q.head != q.target && !q.awaiting && q.state == endpoint_state::ready; ++i) {
-    if (is_late(q)) break;
-    start(q);
-    moved = true;
-    if (q.not_before != clock::time_point{}) break;
-  }
-  return moved;
-}
-
-void soft_nic::start(qp& q) {
-  if (!q.read) {
-    const std::uint64_t available = q.target - q.head;
-    if (!read_entry(q.setup.queues.send, q.setup.send_depth, q.head, available, q.qpn, q.now)) {
-      fail(q, syndrome::local_qp_operation);
-      return;
-    }
-    q.read = true;
-  }
-  if (q.now.op == opcode::nop) {
-    succeed(q);
-    return;
-  }
-  // Again with each try: memory may be gone, and a write's data is what it is when it is sent.
-  if (!gather(q)) {
-    fail(q, syndrome::local_protection);
-    return;
-  }
-  transmit(q);
-}
-
-/// The entry's own memory, as far as it may be used so.
-bool soft_nic::gather(qp& q) {
-  const entry& e = q.now;
-  q.pieces.clear();
-  if (e.inlined) {
-    q.pieces.push_back(own_piece(e.inline_data.data(), e.bytes));
-    return true;
-  }
-  const bool written = e.op == opcode::rdma_read || is_atomic(e.op);
-  const access want = written ? access::local_write : access::none;
-  return std::all_of(e.data.begin(), e.data.begin() + static_cast<std::ptrdiff_t>(e.segments),
-                     [&](const entry::segment& s) {
-                       if (s.bytes == 0) return true;
-                       q.pieces.emplace_back();
-                       return keys_.find(s.key, s.address, s.bytes, want, q.pieces.back()) ==
-                              key_table::verdict::ok;
-                     });
-}
-
-void soft_nic::transmit(qp& q) {
-  const entry& e = q.now;
-  request r;
-  r.from = q.self;
-  r.to = q.peer;
-  r.op = e.op;
-  r.imm = e.imm;
-  r.address = e.remote;
-  r.rkey = e.rkey;
-  r.bytes = e.bytes;
-  r.word = e.word;
-  if (e.op != opcode::rdma_read && !is_atomic(e.op)) r.payload = q.pieces;
-  q.awaiting = true;
-  if (!has_link() || chance(options_.lost)) {
-    deliver({.to = q.self, .what = answer::kind::none});
-    return;
-  }
-  wire_->send(r);
-}
-
-void soft_nic::deliver(const answer& a) {
-  qp* const q = find(a.to.qpn);
-  if (q == nullptr || !q->awaiting) return;  // it is gone, or has failed meanwhile
-  q->awaiting = false;
-  const auto& o = q->setup.options;
-  switch (a.what) {
-    case answer::kind::done:
-      if (take_answer(*q, a)) {
-        succeed(*q);
-      } else {
-        fail(*q, syndrome::local_protection);
-      }
-      break;
-    case answer::kind::not_ready:
-      retry(*q, q->not_ready, o.not_ready_retries, o.not_ready_after, syndrome::receiver_not_ready);
-      break;
-    case answer::kind::refused:
-      fail(*q, a.why);
-      break;
-    case answer::kind::none:
-      retry(*q, q->retries, o.retries, o.retry_after, syndrome::retries_exceeded);
-      break;
-  }
-}
-
-void soft_nic::retry(qp& q, int& tried, int limit, clock::duration after, syndrome why) {
-  if (++tried > limit) {
-    fail(q, why);
-  } else {
-    q.not_before = clock::now() + after;
-  }
-}
-
-/// Puts what was fetched where the entry wants it.
-bool soft_nic::take_answer(qp& q, const answer& a) {
-  if (q.now.op == opcode::rdma_read) return copy_pieces(q.pieces, a.payload);
-  if (!is_atomic(q.now.op)) return true;
-  if (q.now.word.width == 8) {
-    const piece held = own_piece(&a.word, sizeof(a.word));
-    return copy_pieces(q.pieces, std::span(&held, 1));
-  }
-  const std::uint32_t word = swapped(static_cast<std::uint32_t>(a.word));  // as adapters do
-  const piece held = own_piece(&word, sizeof(word));
-  return copy_pieces(q.pieces, std::span(&held, 1));
-}
-
-void soft_nic::succeed(qp& q) {
-  const std::uint64_t index = q.head;
-  q.head += q.now.blocks;
-  q.read = false;
-  q.delayed = false;
-  q.retries = 0;
-  q.not_ready = 0;
-  if (q.now.signalled) complete(q, q.sent, {.of = q.now.op, .index = index, .bytes = q.now.bytes});
-}
-
-void soft_nic::mark_failed(qp& q) {
-  if (q.state == endpoint_state::failed) return;
-  q.state = endpoint_state::failed;
-  failed_.push_back(&q);
-}
-
-/// Ends the entry at the head with an error, and with it the queue pair. When there is no entry,
-/// the doorbell made no sense.
-void soft_nic::fail(qp& q, syndrome why) {
-  mark_failed(q);
-  q.awaiting = false;
-  q.not_before = {};
-  end_in_error(q, why);
-  flush(q);
-}
-
-/// An entry that is not carried out. Only how long it is matters.
-void soft_nic::end_in_error(qp& q, syndrome why) {
-  const std::uint64_t index = q.head;
-  q.now.op = opcode::nop;
-  if (q.head != q.target) {
-    (void)read_entry(q.setup.queues.send, q.setup.send_depth, index, q.target - index, q.qpn,
-                     q.now);
-    q.head += q.now.blocks;
-  }
-  q.read = false;
-  complete(q, q.sent,
-           {.what = cqe_opcode::requester_error, .of = q.now.op, .index = index, .why = why});
-}
-
-void soft_nic::flush(qp& q) {
-  while (q.head != q.target) end_in_error(q, syndrome::flushed);
-}
-
-bool soft_nic::flush_receives(qp& q) {
-  const std::uint64_t posted = posted_receives(q);
-  const bool any = q.next_receive != posted;
-  while (q.next_receive != posted) {
-    complete(
-        q, q.received,
-        {.what = cqe_opcode::responder_error, .index = q.next_receive++, .why = syndrome::flushed});
-  }
-  return any;
-}
-
-// ---- responder
-
-answer soft_nic::respond(const request& r) {
-  qp* const q = find(r.to.qpn);
-  const bool expected = q != nullptr && q->state == endpoint_state::ready && has_link() &&
-                        q->peer.device == r.from.device && q->peer.qpn == r.from.qpn;
-  answer a;
-  if (expected) {
-    if (is_send(r.op)) {
-      a = answer_send(*q, r);
-    } else if (r.op == opcode::rdma_read) {
-      a = answer_read(*q, r);
-    } else if (is_atomic(r.op)) {
-      a = answer_atomic(*q, r);
-    } else {
-      a = answer_write(*q, r);
-    }
-  }
-  a.to = r.from;
-  return a;
-}
-
-/// This end has failed, too: nobody answers for it any more.
-answer soft_nic::refuse(qp& q, syndrome why) {
-  mark_failed(q);
-  if (!q.awaiting) flush(q);  // else when its own answer has come
-  return {.what = answer::kind::refused, .why = why};
-}
-
-std::uint64_t soft_nic::posted_receives(const qp& q) const {
-  return posted_until(q.setup.queues, q.next_receive, q.setup.receive_depth);
-}
-
-answer soft_nic::answer_write(qp& q, const request& r) {
-  const bool imm = has_imm(r.op);
-  if (imm && (posted_receives(q) == q.next_receive || chance(options_.not_ready))) {
-    return {.what = answer::kind::not_ready};
-  }
-  if (r.bytes > 0) {
-    piece to;
-    if (keys_.find(r.rkey, r.address, r.bytes, access::remote_write, to) !=
-        key_table::verdict::ok) {
-      return refuse(q, syndrome::remote_access);
-    }
-    if (!copy_pieces(std::span(&to, 1), r.payload)) return refuse(q, syndrome::remote_operation);
-  }
-  return imm ? finish_receive(q, r) : answer{.what = answer::kind::done};
-}
-
-answer soft_nic::answer_send(qp& q, const request& r) {
-  if (posted_receives(q) == q.next_receive || chance(options_.not_ready)) {
-    return {.what = answer::kind::not_ready};
-  }
-  mlx5::data_segment s{};
-  std::memcpy(&s, q.setup.queues.receive + (q.next_receive & (q.setup.receive_depth - 1)),
-              sizeof(s));
-  if (r.bytes > swapped(s.byte_count)) {
-    return fail_receive(q, syndrome::local_length, syndrome::remote_invalid_request);
-  }
-  piece to;
-  if (r.bytes > 0 && keys_.find(swapped(s.lkey), swapped(s.addr), r.bytes, access::local_write,
-                                to) != key_table::verdict::ok) {
-    return fail_receive(q, syndrome::local_protection, syndrome::remote_operation);
-  }
-  if (!copy_pieces(std::span(&to, 1), r.payload)) {
-    return fail_receive(q, syndrome::local_protection, syndrome::remote_operation);
-  }
-  return finish_receive(q, r);
-}
-
-answer soft_nic::finish_receive(qp& q, const request& r) {
-  const cqe_opcode what = r.op == opcode::send       ? cqe_opcode::responder_send
-                          : r.op == opcode::send_imm ? cqe_opcode::responder_send_imm
-                                                     : cqe_opcode::responder_write_imm;
-  complete(q, q.received,
-           {.what = what, .of = r.op, .index = q.next_receive++, .bytes = r.bytes, .imm = r.imm});
-  return {.what = answer::kind::done};
-}
-
-/// The receive that was posted is no good: both ends hear of it, in other words.
-answer soft_nic::fail_receive(qp& q, syndrome here, syndrome there) {
-  complete(q, q.received,
-           {.what = cqe_opcode::responder_error, .index = q.next_receive++, .why = here});
-  return refuse(q, there);
-}
-
-answer soft_nic::answer_read(qp& q, const request& r) {
-  answer a{.what = answer::kind::done};
-  if (r.bytes == 0) return a;
-  if (keys_.find(r.rkey, r.address, r.bytes, access::remote_read, answered_) !=
-      key_table::verdict::ok) {
-    return refuse(q, syndrome::remote_access);
-  }
-  a.payload = std::span(&answered_, 1);
-  return a;
-}
-
-answer soft_nic::answer_atomic(qp& q, const request& r) {
-  const auto width = static_cast<std::uint64_t>(r.word.width);
-  if (r.address % width != 0) return refuse(q, syndrome::remote_invalid_request);
-  piece at;
-  if (keys_.find(r.rkey, r.address, width, access::remote_atomic, at) != key_table::verdict::ok) {
-    return refuse(q, syndrome::remote_access);
-  }
-  const auto before = update(at, r.word);
-  if (!before) return refuse(q, syndrome::remote_operation);
-  return {.what = answer::kind::done, .word = *before};
-}
-
-// ---- completions
-
-void soft_nic::complete(qp& q, completion_writer& to, const cqe_values& v) {
-  if (q.overrun) return;
-  if (to.is_full()) {
-    // There is no place to say it in: kernels look at the event now and then.
-    q.overrun = true;
-    shared(*q.setup.event)
-        .store(static_cast<std::uint64_t>(syndrome::local_qp_operation), std::memory_order_relaxed);
-    log::error(-1, "soft nic: a completion queue of endpoint ", q.qpn,
-               " is full: completions are not read, or update_cq_dbr_record() is missing");
-    mark_failed(q);
-    return;
-  }
-  to.write(q.qpn, v);
 }
 
 }  // namespace crosswarp::verbs

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -60,9 +59,12 @@ class soft_nic {
   answer respond(const request& r);
   /// The answer to a request of ours.
   void deliver(const answer& a);
+  /// What is under way to that NIC is not answered any more.
+  void lose(const station& nic);
 
  private:
   using clock = std::chrono::steady_clock;
+  struct flight;
   struct qp;
   struct bell_page;
 
@@ -73,6 +75,7 @@ class soft_nic {
 
   // ---- the thread
   void work();
+  void rouse() const noexcept;
   bool hear_posts();
   bool look_at_bells();
   bool serve_all();
@@ -82,14 +85,19 @@ class soft_nic {
   void hear_bell(qp& q, std::uint64_t bell);
   bool serve(qp& q);
   bool is_late(qp& q);
-  void start(qp& q);
+  [[nodiscard]] bool read(qp& q, std::uint64_t index);
+  [[nodiscard]] bool start(qp& q);
+  [[nodiscard]] static bool must_wait(qp& q);
   [[nodiscard]] bool gather(qp& q);
-  void transmit(qp& q);
+  [[nodiscard]] bool transmit(qp& q);
+  static void go_back(qp& q, std::uint32_t psn);
   void retry(qp& q, int& tried, int limit, clock::duration after, mlx5::syndrome why);
-  [[nodiscard]] bool take_answer(qp& q, const answer& a);
-  void succeed(qp& q);
+  void finish_oldest(qp& q, const answer& a);
+  [[nodiscard]] bool take_answer(qp& q, const flight& f, const answer& a);
+  void succeed(qp& q, const flight& f);
   void mark_failed(qp& q);
   void fail(qp& q, mlx5::syndrome why);
+  void abandon(qp& q);
   void end_in_error(qp& q, mlx5::syndrome why);
   void flush(qp& q);
   bool flush_receives(qp& q);
@@ -127,7 +135,7 @@ class soft_nic {
 
   // What other threads want.
   std::mutex mutex_;
-  std::condition_variable wake_;
+  int wake_ = -1;  ///< readable when there is something
   std::deque<std::function<void()>> posts_;
   std::atomic<bool> posted_{false};
   bool stop_ = false;

@@ -1,0 +1,80 @@
+// What a soft NIC keeps of its queue pairs.
+#pragma once
+
+#include "crosswarp/buffer.hpp"
+#include "transports/verbs/soft_nic.hpp"
+
+namespace crosswarp::verbs {
+
+/// A word that kernels use at the same time.
+template <class T>
+std::atomic_ref<T> shared(T& word) noexcept {
+  return std::atomic_ref<T>(word);
+}
+
+/// A request without an answer.
+struct soft_nic::flight {
+  std::uint64_t index = 0;  ///< of its entry
+  std::uint32_t blocks = 1;
+  mlx5::opcode op = mlx5::opcode::nop;
+  bool signalled = false;
+  bool last = true;          ///< of its entry
+  std::uint32_t total = 0;   ///< bytes of the entry
+  std::uint32_t offset = 0;  ///< of these, before it
+  std::uint32_t bytes = 0;
+};
+
+struct soft_nic::qp {
+  explicit qp(const qp_setup& s) : setup(s), sent(s.queues.sent), received(s.queues.received) {}
+
+  qp_setup setup;
+  std::uint32_t qpn = 0;
+  bell_page* page = nullptr;
+  std::size_t bell = 0;
+  endpoint_state state = endpoint_state::made;
+  station self;
+  station peer;
+  completion_writer sent;
+  completion_writer received;
+  bool overrun = false;  ///< of a completion queue: nothing can be told any more
+
+  // Requester. Requests from `oldest` up to `psn` are under way.
+  static constexpr std::uint32_t window = 16;
+  std::uint64_t head = 0;    ///< the first entry that is not complete
+  std::uint64_t next = 0;    ///< the entry to be sent
+  std::uint32_t offset = 0;  ///< how much of it was sent
+  std::uint64_t target = 0;  ///< rung for
+  bool read = false;         ///< `now` is the entry at `now_index`
+  bool delayed = false;      ///< the entry at `next` has had its delay
+  bool active = false;       ///< in the list of those
+  std::uint32_t oldest = 0;
+  std::uint32_t psn = 0;
+  std::array<flight, window> flights;  ///< by psn
+  int retries = 0;
+  int not_ready = 0;
+  clock::time_point not_before{};
+  clock::time_point answer_by{};  ///< for the oldest
+  std::uint64_t now_index = 0;
+  entry now;
+  std::vector<piece> pieces;  ///< its data, checked
+
+  [[nodiscard]] std::uint32_t under_way() const noexcept { return psn - oldest; }
+  [[nodiscard]] flight& at(std::uint32_t n) noexcept { return flights[n % window]; }
+
+  // Responder.
+  std::uint64_t next_receive = 0;
+  std::uint32_t expected = 0;  ///< psn of the next request
+};
+
+/// Doorbells of queue pairs whose kernels run on one device, next to each other so that to look at
+/// all of them takes little.
+struct soft_nic::bell_page {
+  static constexpr std::size_t capacity = 1024;
+  explicit bell_page(device_ref d) : device(d), words(d, capacity, memory_kind::pinned) {}
+  device_ref device;
+  buffer<std::uint64_t> words;
+  std::vector<std::uint64_t> seen;
+  std::vector<qp*> owners;  ///< null: free
+};
+
+}  // namespace crosswarp::verbs
