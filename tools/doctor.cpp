@@ -63,6 +63,7 @@ std::vector<finding> examine(int ranks) {
   add(judge_engine(mpi, asked("mpi")));
   add(judge_mpirun(environment, mpi));
   add(judge_rdma(rdma));
+  add(judge_gpu_rdma(rdma, cuda));
   add(judge_loopback(network));
   add(judge_host_name(network));
   add_all(judge_variables(environment));

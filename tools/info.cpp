@@ -1,6 +1,7 @@
 // crosswarp info: what this machine has and what this build can use.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include "commands.hpp"
 #include "crosswarp/device_ref.hpp"
 #include "crosswarp/options.hpp"
+#include "crosswarp/rdma.hpp"
 #include "crosswarp/schedule.hpp"
 #include "crosswarp/world.hpp"
 #include "doctor/probe.hpp"
@@ -72,6 +74,37 @@ json engines() {
   return all;
 }
 
+/// Soft devices, then those of the machine.
+json rdma_devices() {
+  json all = json::array();
+  for (const rdma::adapter& a : rdma::context().devices()) {
+    json ports = json::array();
+    for (int i = 1; i <= a.ports(); ++i) {
+      ports.push_back({{"number", i},
+                       {"state", a.is_active(i) ? "ACTIVE" : "DOWN"},
+                       {"link", "none"},
+                       {"gids", json::array()}});
+    }
+    all.push_back({{"name", a.name()}, {"backends", {"soft"}}, {"ports", ports}});
+  }
+  const doctor_impl::rdma_facts f = doctor_impl::probe_rdma();
+  for (const std::string& name : f.devices) {
+    json backends = json::array({"verbs"});
+    if (std::find(f.mlx5.begin(), f.mlx5.end(), name) != f.mlx5.end()) backends.push_back("mlx5");
+    json ports = json::array();
+    for (const doctor_impl::rdma_port& p : f.ports) {
+      if (p.device != name) continue;
+      json gids = json::array();
+      for (const doctor_impl::rdma_gid& g : p.gids) {
+        gids.push_back({{"index", g.index}, {"gid", g.gid}, {"type", g.type}});
+      }
+      ports.push_back({{"number", p.number}, {"state", p.state}, {"link", p.link}, {"gids", gids}});
+    }
+    all.push_back({{"name", name}, {"backends", backends}, {"ports", ports}});
+  }
+  return all;
+}
+
 /// By what collectives choose here; see `crosswarp tune`.
 json tuning() {
   json j = {{"file", nullptr}, {"lines", json::array()}, {"wrong", nullptr}};
@@ -117,6 +150,7 @@ json gather() {
                                   {"atomics", true},
                                   {"gpu_memory", cuda_device_count() > 0},
                                   {"means", means}}});
+  j["rdma"] = rdma_devices();
   j["tuning"] = tuning();
   j["features"] = {{"cuda", CROSSWARP_HAVE_CUDA == 1},  {"fibers", CROSSWARP_HAVE_FIBERS == 1},
                    {"pmix", CROSSWARP_HAVE_PMIX == 1},  {"topology", CROSSWARP_HAVE_HWLOC == 1},
@@ -153,6 +187,24 @@ std::string features(const json& j, bool on) {
     if (value == on) out += (out.empty() ? "" : ", ") + name;
   }
   return out.empty() ? "-" : out;
+}
+
+void print_rdma(const json& all) {
+  fmt::print("\nrdma devices\n");
+  for (const json& d : all) {
+    std::string backends;
+    for (const json& b : d["backends"]) {
+      backends += (backends.empty() ? "" : ", ") + b.get<std::string>();
+    }
+    for (const json& p : d["ports"]) {
+      fmt::print("  {:<8} port {} {}, backend {}\n", d["name"].get<std::string>(),
+                 p["number"].get<int>(), p["state"].get<std::string>(), backends);
+      for (const json& g : p["gids"]) {
+        fmt::print("           gid {} {} {}\n", g["index"].get<int>(), g["gid"].get<std::string>(),
+                   g["type"].get<std::string>());
+      }
+    }
+  }
 }
 
 void print_tuning(const json& t, const json& devices) {
@@ -210,6 +262,7 @@ void print(const json& j) {
     fmt::print("  {:<8} {}{}\n", e["name"].get<std::string>(),
                e["found"].get<bool>() ? "" : "not found: ", e["where_or_why"].get<std::string>());
   }
+  print_rdma(j["rdma"]);
   print_tuning(j["tuning"], j["devices"]);
   if (j.contains("paths")) {
     fmt::print("\npaths, from the rank in front to ranks 0, 1, ...\n");

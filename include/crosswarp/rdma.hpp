@@ -31,6 +31,7 @@ namespace crosswarp::rdma {
 enum class backend {
   soft,   ///< a thread of this process that carries out what it finds in them; needs no hardware
   verbs,  ///< a thread of this process that hands it to any ibverbs device (libibverbs)
+  mlx5,   ///< an mlx5 adapter, and no thread (libmlx5); not yet run on hardware
 };
 
 /// How many soft devices there are, whom they reach, and what they do to find faults in their users,

@@ -33,6 +33,8 @@ std::shared_ptr<verbs::fabric> fabric_of(backend b, const soft_options& soft) {
       return verbs::soft_fabric(soft);
     case backend::verbs:
       return verbs::verbs_fabric();
+    case backend::mlx5:
+      return verbs::mlx5_fabric();
   }
   throw error(errc::invalid_argument, "rdma context", "there is no such backend");
 }
@@ -120,6 +122,11 @@ std::size_t count(int n) {
   return static_cast<std::size_t>(n);
 }
 
+std::size_t receive_bytes(const endpoint_options& o) {
+  static_assert(least_depth * sizeof(mlx5::data_segment) % mlx5::block_bytes == 0);
+  return count(o.receive_depth) * sizeof(mlx5::data_segment);
+}
+
 /// A completion queue shows that nothing is in it yet.
 buffer<mlx5::cqe64> unused_completions(device_ref d, std::size_t n) {
   buffer<mlx5::cqe64> b(d, n, memory_kind::pinned);
@@ -141,8 +148,7 @@ struct endpoint::state_type {
              const endpoint_options& o)
       : fabric(std::move(f)),
         options(o),
-        send(d, count(o.send_depth) * mlx5::block_bytes, memory_kind::pinned),
-        receive(d, count(o.receive_depth), memory_kind::pinned),
+        work(d, receive_bytes(o) + count(o.send_depth) * mlx5::block_bytes, memory_kind::pinned),
         sent(unused_completions(d, count(o.completions))),
         received(unused_completions(d, 2 * count(o.receive_depth))),
         record(d, 1, memory_kind::pinned),
@@ -158,8 +164,8 @@ struct endpoint::state_type {
     s.receive_depth = static_cast<std::uint32_t>(o.receive_depth);
     s.event = event.data();
     s.options = o;
-    s.queues.send = send.data();
-    s.queues.receive = receive.data();
+    s.queues.send = work.data() + receive_bytes(o);
+    s.queues.receive = reinterpret_cast<mlx5::data_segment*>(work.data());
     s.queues.record = record.data();
     s.queues.sent = {sent.data(), cq_records.data(), static_cast<std::uint32_t>(sent.size()),
                      o.collapsed};
@@ -179,8 +185,7 @@ struct endpoint::state_type {
 
   std::shared_ptr<verbs::fabric> fabric;
   endpoint_options options;
-  buffer<std::byte> send;
-  buffer<mlx5::data_segment> receive;
+  buffer<std::byte> work;  ///< the receive queue, then the send queue
   buffer<mlx5::cqe64> sent;
   buffer<mlx5::cqe64> received;
   buffer<mlx5::qp_record> record;

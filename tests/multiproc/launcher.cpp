@@ -427,6 +427,18 @@ TEST(Command, InfoTellsWhichEnginesThereAre) {
   for (const auto& e : all) EXPECT_NE(e["where_or_why"], "") << p.report();
 }
 
+TEST(Command, InfoListsRdmaDevices) {
+  process text = command({"info"});
+  ASSERT_TRUE(text.wait(limit));
+  EXPECT_THAT(text.out(), HasSubstr("\nrdma devices\n  soft0    port 1 ACTIVE, backend soft\n"));
+  process p = command({"info", "--json"});
+  ASSERT_TRUE(p.wait(limit));
+  const auto all = nlohmann::json::parse(p.out())["rdma"];
+  ASSERT_GE(all.size(), 1U) << p.report();
+  EXPECT_EQ(all[0]["name"], "soft0");
+  EXPECT_EQ(all[0]["ports"][0]["state"], "ACTIVE");
+}
+
 // ---- what is left
 
 TEST(LauncherLeavesNothing, GrandchildrenGoWithTheJob) {

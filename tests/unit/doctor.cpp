@@ -296,8 +296,47 @@ TEST(Rdma, DevicesNodesPermissionsAndPorts) {
   expect(judge_rdma(f), severity::hint, "mlx5_0:1 DOWN InfiniBand");
   f.ports[0].state = "ACTIVE";
   expect(judge_rdma(f), severity::ok, "mlx5_0:1 ACTIVE");
+  f.library_error = "libibverbs.so.1: cannot open";
+  expect(judge_rdma(f), severity::problem, "libibverbs.so.1: cannot open");
+  EXPECT_THAT(judge_rdma(f).remedy, HasSubstr("install libibverbs1"));
   f.forbidden = f.nodes;
   expect(judge_rdma(f), severity::problem, "may not open /dev/infiniband/uverbs0");
+}
+
+TEST(Rdma, EthernetNeedsAnAddressThatRoutersKnow) {
+  rdma_facts f;
+  f.devices = {"rxe0"};
+  f.nodes = {"/dev/infiniband/uverbs0"};
+  f.ports = {{"rxe0", 1, "ACTIVE", "Ethernet"}};
+  expect(judge_rdma(f), severity::hint, "no GID of RoCE v2");
+  EXPECT_THAT(judge_rdma(f).remedy, HasSubstr("ip addr add"));
+  f.ports[0].gids = {{0, "fe80:0000:0000:0000:5054:00ff:fe12:3456", "RoCE v2"},
+                     {1, "0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1"}};
+  expect(judge_rdma(f), severity::hint, "no GID of RoCE v2");
+  f.ports[0].gids[1].type = "RoCE v2";
+  expect(judge_rdma(f), severity::ok, "rxe0:1 ACTIVE Ethernet");
+  f.ports[0].gids.clear();
+  f.ports[0].link = "InfiniBand";
+  expect(judge_rdma(f), severity::ok, "");
+}
+
+TEST(GpuRdma, SaysWhatIsMissingOneAfterTheOther) {
+  rdma_facts f;
+  cuda_facts cuda;
+  expect(judge_gpu_rdma(f, cuda), severity::skipped, "no GPU");
+  cuda.gpus = {{"H200", 90}};
+  expect(judge_gpu_rdma(f, cuda), severity::hint, "no mlx5 adapter");
+  f.mlx5 = {"mlx5_0"};
+  expect(judge_gpu_rdma(f, cuda), severity::hint, "mlx5_0 cannot read the memory of GPUs");
+  EXPECT_THAT(judge_gpu_rdma(f, cuda).remedy, HasSubstr("nvidia_peermem"));
+  f.peer_memory = true;
+  expect(judge_gpu_rdma(f, cuda), severity::hint, "may not write the doorbells of mlx5_0");
+  EXPECT_THAT(judge_gpu_rdma(f, cuda).remedy, HasSubstr("PeerMappingOverride=1"));
+  f.may_map_doorbells = true;
+  expect(judge_gpu_rdma(f, cuda), severity::ok, "mlx5_0, by nvidia_peermem");
+  f.peer_memory = false;
+  cuda.driver_file = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.0";
+  expect(judge_gpu_rdma(f, cuda), severity::ok, "mlx5_0, by dma-buf");
 }
 
 TEST(Network, LoopbackIsNeededNamesAreNot) {
@@ -470,6 +509,30 @@ TEST_F(Folder, RdmaDevicesAreFound) {
   EXPECT_EQ(f.nodes.size(), 1U);
   EXPECT_THAT(f.forbidden, IsEmpty());
   EXPECT_FALSE(f.rxe_module);
+  EXPECT_FALSE(f.peer_memory);
+  EXPECT_THAT(f.mlx5, IsEmpty());
+}
+
+TEST_F(Folder, GidsDriversAndRightsAreFound) {
+  const fs::path device = root / "sys/class/infiniband/mlx5_0";
+  write("sys/class/infiniband/mlx5_0/ports/1/gids/0", "fe80::1\n");
+  write("sys/class/infiniband/mlx5_0/ports/1/gids/2", "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  write("sys/class/infiniband/mlx5_0/ports/1/gids/10", "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
+  write("sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/10", "RoCE v2\n");
+  write("sys/module/nvidia_peermem/version", "1\n");
+  fs::create_directories(device / "device");
+  fs::create_symlink("../../../bus/pci/drivers/mlx5_core", device / "device/driver");
+  write("proc/driver/nvidia/params", "RegistryDwords: \"PeerMappingOverride=1;\"\n");
+  const rdma_facts f = probe_rdma(root / "sys", root / "dev", root / "proc");
+  ASSERT_EQ(f.ports.size(), 1U);
+  ASSERT_EQ(f.ports[0].gids.size(), 2U) << "empty places are none";
+  EXPECT_EQ(f.ports[0].gids[0].index, 0);
+  EXPECT_EQ(f.ports[0].gids[1].index, 10);
+  EXPECT_EQ(f.ports[0].gids[1].type, "RoCE v2");
+  EXPECT_TRUE(f.ports[0].gids[1].is_ipv4());
+  EXPECT_THAT(f.mlx5, testing::ElementsAre("mlx5_0"));
+  EXPECT_TRUE(f.peer_memory);
+  EXPECT_TRUE(f.may_map_doorbells);
 }
 
 // ---- looking at the MPS control daemon's pipe

@@ -82,11 +82,19 @@ struct engine_facts {
 
 // ---- verbs
 
+struct rdma_gid {
+  int index = 0;
+  std::string gid;   ///< "0000:0000:0000:0000:0000:ffff:0a00:0001"
+  std::string type;  ///< "RoCE v2", "IB/RoCE v1"
+  [[nodiscard]] bool is_ipv4() const { return gid.starts_with("0000:0000:0000:0000:0000:ffff:"); }
+};
+
 struct rdma_port {
   std::string device;
   int number = 0;
   std::string state;  ///< "ACTIVE", "DOWN", ...
   std::string link;   ///< "InfiniBand", "Ethernet"
+  std::vector<rdma_gid> gids = {};
 };
 
 struct rdma_facts {
@@ -95,6 +103,10 @@ struct rdma_facts {
   std::vector<std::string> nodes;      ///< /dev/infiniband/uverbs*
   std::vector<std::string> forbidden;  ///< those of them that this user may not open
   bool rxe_module = false;
+  std::string library_error;      ///< of loading libibverbs; empty: it loads
+  std::vector<std::string> mlx5;  ///< those of the devices that kernels could drive
+  bool peer_memory = false;       ///< nvidia_peermem is loaded
+  bool may_map_doorbells = false;
 };
 
 // ---- the network

@@ -10,6 +10,7 @@
 
 #include "core/variables.hpp"
 #include "crosswarp/options.hpp"
+#include "words.hpp"
 
 namespace crosswarp::tool::doctor_impl {
 namespace {
@@ -18,27 +19,8 @@ constexpr std::uint64_t mebi = 1U << 20U;
 // Of one heap, as CROSSWARP_HEAP has it when nobody says otherwise.
 constexpr std::uint64_t usual_heap = 64 * mebi;
 
-finding ok(std::string area, std::string seen) {
-  return {std::move(area), severity::ok, std::move(seen), ""};
-}
-finding skipped(std::string area, std::string seen) {
-  return {std::move(area), severity::skipped, std::move(seen), ""};
-}
-finding hint(std::string area, std::string seen, std::string remedy) {
-  return {std::move(area), severity::hint, std::move(seen), std::move(remedy)};
-}
-finding problem(std::string area, std::string seen, std::string remedy) {
-  return {std::move(area), severity::problem, std::move(seen), std::move(remedy)};
-}
-
 std::string bytes(std::uint64_t n) {
   return n == unlimited ? "unlimited" : options::print_bytes(n);
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& w : words) text += (text.empty() ? "" : ", ") + w;
-  return text;
 }
 
 /// 13000 as "13.0".
@@ -397,34 +379,6 @@ finding judge_mpirun(const environment_facts& e, const engine_facts& mpi) {
 }
 
 // ---- networks
-
-finding judge_rdma(const rdma_facts& f) {
-  constexpr auto area = "rdma";
-  if (f.devices.empty()) {
-    return hint(area, fmt::format("no device{}", f.rxe_module ? "; rdma_rxe is loaded" : ""),
-                "none is needed; for one in software: modprobe rdma_rxe; rdma link add rxe0 type "
-                "rxe netdev NAME");
-  }
-  if (f.nodes.empty()) {
-    return hint(area, joined(f.devices) + ", but no /dev/infiniband/uverbs*",
-                "modprobe ib_uverbs; in a container --device /dev/infiniband");
-  }
-  if (!f.forbidden.empty()) {
-    return problem(area, joined(f.devices) + ", but this user may not open " + joined(f.forbidden),
-                   "chmod 666 by a udev rule, or add the user to the group that owns them");
-  }
-  std::vector<std::string> ports;
-  for (const rdma_port& p : f.ports) {
-    ports.push_back(fmt::format("{}:{} {} {}", p.device, p.number, p.state, p.link));
-  }
-  const bool active = std::any_of(f.ports.begin(), f.ports.end(),
-                                  [](const rdma_port& p) { return p.state == "ACTIVE"; });
-  if (!active) {
-    return hint(area, "no active port: " + joined(ports),
-                "cable and ip link; INIT on InfiniBand: a subnet manager (opensm) must run");
-  }
-  return ok(area, joined(ports));
-}
 
 finding judge_loopback(const network_facts& f) {
   constexpr auto area = "loopback";

@@ -50,6 +50,8 @@ finding judge_mpirun(const environment_facts& e, const engine_facts& mpi);
 
 // ---- networks
 finding judge_rdma(const rdma_facts& f);
+/// Kernels that drive an adapter's queues themselves.
+finding judge_gpu_rdma(const rdma_facts& f, const cuda_facts& cuda);
 finding judge_loopback(const network_facts& f);
 finding judge_host_name(const network_facts& f);
 /// There, and back.

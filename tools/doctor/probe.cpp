@@ -1,5 +1,6 @@
 #include "probe.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
@@ -357,17 +358,47 @@ engine_facts probe_engine(const std::string& name, bool built) {
 
 // ---- verbs
 
-rdma_facts probe_rdma(const fs::path& sys, const fs::path& dev) {
+namespace {
+
+rdma_port probe_port(const std::string& device, const fs::path& port) {
+  // "4: ACTIVE"
+  const std::string state = first_line(port / "state");
+  const std::size_t colon = state.find(": ");
+  rdma_port p{device, std::atoi(port.filename().c_str()),
+              colon == std::string::npos ? state : state.substr(colon + 2),
+              first_line(port / "link_layer")};
+  for (const fs::path& gid : entries(port / "gids")) {
+    const std::string value = first_line(gid);
+    if (value.find_first_not_of("0:") == std::string::npos) continue;  // an empty place
+    p.gids.push_back({std::atoi(gid.filename().c_str()), value,
+                      first_line(port / "gid_attrs/types" / gid.filename())});
+  }
+  std::sort(p.gids.begin(), p.gids.end(),
+            [](const rdma_gid& a, const rdma_gid& b) { return a.index < b.index; });
+  return p;
+}
+
+/// What dlopen() says; empty when it loads.
+std::string loading_error(const char* library) {
+  void* const handle = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) return dlerror();
+  dlclose(handle);
+  return "";
+}
+
+}  // namespace
+
+rdma_facts probe_rdma(const fs::path& sys, const fs::path& dev, const fs::path& proc) {
   rdma_facts f;
+  std::error_code none;
   for (const fs::path& device : entries(sys / "class/infiniband")) {
-    f.devices.push_back(device.filename());
+    const std::string name = device.filename();
+    f.devices.push_back(name);
+    if (fs::read_symlink(device / "device/driver", none).filename() == "mlx5_core") {
+      f.mlx5.push_back(name);
+    }
     for (const fs::path& port : entries(device / "ports")) {
-      // "4: ACTIVE"
-      const std::string state = first_line(port / "state");
-      const std::size_t colon = state.find(": ");
-      f.ports.push_back({device.filename(), std::atoi(port.filename().c_str()),
-                         colon == std::string::npos ? state : state.substr(colon + 2),
-                         first_line(port / "link_layer")});
+      f.ports.push_back(probe_port(name, port));
     }
   }
   for (const fs::path& node : entries(dev / "infiniband")) {
@@ -375,8 +406,13 @@ rdma_facts probe_rdma(const fs::path& sys, const fs::path& dev) {
     f.nodes.push_back(node);
     if (access(node.c_str(), R_OK | W_OK) != 0) f.forbidden.push_back(node);
   }
-  std::error_code none;
   f.rxe_module = fs::exists(sys / "module/rdma_rxe", none);
+  f.library_error = loading_error("libibverbs.so.1");
+  f.peer_memory = fs::exists(sys / "module/nvidia_peermem", none);
+  std::ifstream file(proc / "driver/nvidia/params");
+  const std::string settings{std::istreambuf_iterator<char>(file), {}};
+  f.may_map_doorbells =
+      geteuid() == 0 || settings.find("PeerMappingOverride=1") != std::string::npos;
   return f;
 }
 

@@ -17,7 +17,8 @@ peek_facts probe_peeking();
 /// Loads it, in a process of its own: a broken module must not take this one with it.
 engine_facts probe_engine(const std::string& name, bool built);
 rdma_facts probe_rdma(const std::filesystem::path& sys = "/sys",
-                      const std::filesystem::path& dev = "/dev");
+                      const std::filesystem::path& dev = "/dev",
+                      const std::filesystem::path& proc = "/proc");
 network_facts probe_network();
 environment_facts probe_environment();
 

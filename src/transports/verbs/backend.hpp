@@ -24,7 +24,9 @@ struct memory_range {
 
 struct qp_setup {
   device_ref kernels = device_ref::cpu();
-  device::rdma::mlx5_provider::queues queues;  ///< all but qpn and doorbell
+  /// All but qpn and doorbell. The send queue lies right behind the receive queue: adapters want it
+  /// so.
+  device::rdma::mlx5_provider::queues queues;
   std::uint32_t send_depth = 0;
   std::uint32_t receive_depth = 0;
   std::uint64_t* event = nullptr;  ///< where a failure is told that has no completion
@@ -79,5 +81,7 @@ class fabric {
 std::shared_ptr<fabric> soft_fabric(const rdma::soft_options& o);
 /// ibverbs devices. Throws error(not_supported) that says what to install.
 std::shared_ptr<fabric> verbs_fabric();
+/// mlx5 adapters whose queues kernels drive. Throws as above.
+std::shared_ptr<fabric> mlx5_fabric();
 
 }  // namespace crosswarp::verbs

@@ -5,53 +5,52 @@
 #include "crosswarp/error.hpp"
 
 namespace crosswarp::verbs {
+
+shared_library::shared_library(const char* file, const char* package)
+    : file_(file), package_(package), handle_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
+  if (handle_ == nullptr) {
+    throw error(errc::not_supported, "rdma context",
+                std::string(dlerror()) + "; install " + package_);
+  }
+}
+
+void* shared_library::look_up(const char* name, bool needed) const {
+  void* const found = dlsym(handle_, name);
+  if (found == nullptr && needed) {
+    throw error(errc::not_supported, "rdma context",
+                std::string(file_) + " has no " + name + "; install a newer " + package_);
+  }
+  return found;
+}
+
 namespace {
 
-constexpr const char* file = "libibverbs.so.1";
-
-void* open_library() {
-  // Never unloaded: its providers have threads and handlers of their own.
-  void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    throw error(errc::not_supported, "rdma context",
-                std::string(dlerror()) + "; install libibverbs1 and ibverbs-providers");
-  }
-  return handle;
-}
-
-template <class Function>
-void find(void* library, const char* name, Function& f, bool needed = true) {
-  f = reinterpret_cast<Function>(dlsym(library, name));
-  if (f == nullptr && needed) {
-    throw error(errc::not_supported, "rdma context",
-                std::string(file) + " has no " + name + "; install libibverbs1 of rdma-core");
-  }
-}
-
 ibverbs load_all() {
-  void* const l = open_library();
+  const shared_library l("libibverbs.so.1", "libibverbs1 and ibverbs-providers");
   ibverbs v{};
-  find(l, "ibv_get_device_list", v.get_device_list);
-  find(l, "ibv_free_device_list", v.free_device_list);
-  find(l, "ibv_get_device_name", v.get_device_name);
-  find(l, "ibv_open_device", v.open_device);
-  find(l, "ibv_close_device", v.close_device);
-  find(l, "ibv_get_async_event", v.get_async_event);
-  find(l, "ibv_ack_async_event", v.ack_async_event);
-  find(l, "ibv_query_device", v.query_device);
-  find(l, "ibv_query_port", v.query_port);
-  find(l, "ibv_query_gid", v.query_gid);
-  find(l, "ibv_alloc_pd", v.alloc_pd);
-  find(l, "ibv_dealloc_pd", v.dealloc_pd);
-  find(l, "ibv_reg_mr", v.reg_mr);
-  find(l, "ibv_dereg_mr", v.dereg_mr);
-  find(l, "ibv_create_cq", v.create_cq);
-  find(l, "ibv_destroy_cq", v.destroy_cq);
-  find(l, "ibv_create_qp", v.create_qp);
-  find(l, "ibv_modify_qp", v.modify_qp);
-  find(l, "ibv_destroy_qp", v.destroy_qp);
-  find(l, "_ibv_query_gid_ex", v.query_gid_ex, false);
-  find(l, "ibv_reg_dmabuf_mr", v.reg_dmabuf_mr, false);
+  l.find("ibv_get_device_list", v.get_device_list);
+  l.find("ibv_free_device_list", v.free_device_list);
+  l.find("ibv_get_device_name", v.get_device_name);
+  l.find("ibv_open_device", v.open_device);
+  l.find("ibv_close_device", v.close_device);
+  l.find("ibv_get_async_event", v.get_async_event);
+  l.find("ibv_ack_async_event", v.ack_async_event);
+  l.find("ibv_query_device", v.query_device);
+  l.find("ibv_query_port", v.query_port);
+  l.find("ibv_query_gid", v.query_gid);
+  l.find("ibv_alloc_pd", v.alloc_pd);
+  l.find("ibv_dealloc_pd", v.dealloc_pd);
+  l.find("ibv_reg_mr", v.reg_mr);
+  l.find("ibv_dereg_mr", v.dereg_mr);
+  l.find("ibv_create_ah", v.create_ah);
+  l.find("ibv_destroy_ah", v.destroy_ah);
+  l.find("ibv_create_cq", v.create_cq);
+  l.find("ibv_destroy_cq", v.destroy_cq);
+  l.find("ibv_create_qp", v.create_qp);
+  l.find("ibv_modify_qp", v.modify_qp);
+  l.find("ibv_destroy_qp", v.destroy_qp);
+  l.find_if_there("_ibv_query_gid_ex", v.query_gid_ex);
+  l.find_if_there("ibv_reg_dmabuf_mr", v.reg_dmabuf_mr);
   return v;
 }
 

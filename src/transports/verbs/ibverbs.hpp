@@ -10,6 +10,28 @@
 
 namespace crosswarp::verbs {
 
+/// A library that is loaded when it is asked for, and never unloaded: these have threads and
+/// handlers of their own. Both throw error(not_supported) that says what to install.
+class shared_library {
+ public:
+  shared_library(const char* file, const char* package);
+  template <class Function>
+  void find(const char* name, Function& f) const {
+    f = reinterpret_cast<Function>(look_up(name, true));
+  }
+  /// Null when it has none.
+  template <class Function>
+  void find_if_there(const char* name, Function& f) const {
+    f = reinterpret_cast<Function>(look_up(name, false));
+  }
+
+ private:
+  [[nodiscard]] void* look_up(const char* name, bool needed) const;
+  const char* file_;
+  const char* package_;
+  void* handle_;
+};
+
 struct ibverbs {
   decltype(&::ibv_get_device_list) get_device_list;
   decltype(&::ibv_free_device_list) free_device_list;
@@ -25,6 +47,8 @@ struct ibverbs {
   decltype(&::ibv_dealloc_pd) dealloc_pd;
   ibv_mr* (*reg_mr)(ibv_pd*, void*, std::size_t, int);
   decltype(&::ibv_dereg_mr) dereg_mr;
+  decltype(&::ibv_create_ah) create_ah;
+  decltype(&::ibv_destroy_ah) destroy_ah;
   decltype(&::ibv_create_cq) create_cq;
   decltype(&::ibv_destroy_cq) destroy_cq;
   decltype(&::ibv_create_qp) create_qp;

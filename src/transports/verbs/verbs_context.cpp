@@ -9,6 +9,7 @@
 #include "core/log.hpp"
 #include "crosswarp/error.hpp"
 #include "exec/backends.hpp"
+#include "transports/verbs/patience.hpp"
 
 namespace crosswarp::verbs {
 
@@ -16,10 +17,10 @@ using namespace std::chrono_literals;
 
 // ---- devices and ports
 
-verbs_context::verbs_context(const ibverbs& l, ibv_device* d)
+verbs_context::verbs_context(const ibverbs& l, std::string name, ibv_context* opened)
     : library(l),
-      name_(l.get_device_name(d)),
-      context_(own(l.open_device(d), l.close_device, "ibv_open_device", name_)),
+      name_(std::move(name)),
+      context_(own(opened, l.close_device, "ibv_open_device", name_)),
       domain_(own(l.alloc_pd(context_.get()), l.dealloc_pd, "ibv_alloc_pd", name_)) {
   check(l.query_device(context_.get(), &limits_), "ibv_query_device", name_);
 }
@@ -29,6 +30,10 @@ ibv_port_attr verbs_context::port(int number) const {
   check(library.query_port(context(), static_cast<std::uint8_t>(number), &p), "ibv_query_port",
         name_);
   return p;
+}
+
+bool verbs_context::is_active(int port) const {
+  return port >= 1 && port <= limits_.phys_port_cnt && this->port(port).state == IBV_PORT_ACTIVE;
 }
 
 ibv_gid verbs_context::gid(int port, int index) const {
@@ -83,14 +88,18 @@ int verbs_context::gid_index(int port, int wish) const {
   return best;
 }
 
-std::vector<std::shared_ptr<verbs_context>> open_all(const ibverbs& library) {
+std::vector<std::shared_ptr<verbs_context>> open_all(
+    const ibverbs& library, const std::function<bool(ibv_device*)>& wanted,
+    const std::function<ibv_context*(ibv_device*)>& open) {
   int count = 0;
   ibv_device** const list = library.get_device_list(&count);
   if (list == nullptr && errno != ENOSYS) check(errno, "ibv_get_device_list");
   std::vector<std::shared_ptr<verbs_context>> all;
   for (int i = 0; i < count; ++i) {
+    if (!wanted(list[i])) continue;
     try {
-      all.push_back(std::make_shared<verbs_context>(library, list[i]));
+      all.push_back(std::make_shared<verbs_context>(library, library.get_device_name(list[i]),
+                                                    open(list[i])));
     } catch (const error& e) {
       log::warn(-1, "rdma: a device is left out: ", e.what(), "; crosswarp doctor says more");
     }
@@ -142,7 +151,6 @@ owned<ibv_mr> verbs_context::register_memory(const memory_range& m, access allow
 
 namespace {
 
-constexpr std::uint64_t verbs_fabric_id = 0x7362726576;  // "verbs"
 constexpr std::uint32_t number_mask = 0xffffff;
 
 }  // namespace
@@ -155,7 +163,7 @@ endpoint_address address_of(const verbs_context& c, std::uint32_t qpn,
                             const rdma::endpoint_options& o, std::uint32_t first_number) {
   const ibv_port_attr p = c.port(o.port);
   endpoint_address a;
-  a.fabric = verbs_fabric_id;
+  a.fabric = adapters_id;
   a.qpn = qpn;
   a.first_number = first_number;
   a.lid = p.lid;
@@ -163,61 +171,6 @@ endpoint_address address_of(const verbs_context& c, std::uint32_t qpn,
   const ibv_gid g = c.gid(o.port, o.gid_index);
   std::copy(std::begin(g.raw), std::end(g.raw), a.gid.begin());
   return a;
-}
-
-void check_peer(const endpoint_address& peer) {
-  if (peer.qpn == 0) {
-    throw error(errc::invalid_argument, "connect", "the address is of no endpoint");
-  }
-  if (peer.fabric != verbs_fabric_id) {
-    throw error(errc::not_supported, "connect",
-                "that endpoint is of another backend; both ends need backend::verbs or mlx5");
-  }
-}
-
-// ---- connecting
-
-namespace {
-
-/// A number of waits: those of the options when verbs can count so far, else fewer that are longer.
-struct patience {
-  std::uint8_t count;
-  std::chrono::nanoseconds each;
-};
-patience patience_of(int count, std::chrono::nanoseconds each, int most) noexcept {
-  if (count <= most) return {static_cast<std::uint8_t>(count), each};
-  return {static_cast<std::uint8_t>(most), each * count / most};
-}
-/// 7 would be for ever: of receivers that are not ready, and on some devices (rxe) also of answers.
-constexpr int most_retries = 6;
-patience answer_patience(const rdma::endpoint_options& o) noexcept {
-  return patience_of(o.retries, o.retry_after, most_retries);
-}
-patience receiver_patience(const rdma::endpoint_options& o) noexcept {
-  return patience_of(o.not_ready_retries, o.not_ready_after, most_retries);
-}
-
-std::uint8_t reads_at_once(int most) noexcept {
-  return static_cast<std::uint8_t>(std::clamp(most, 1, 16));
-}
-
-}  // namespace
-
-std::uint8_t timeout_code(std::chrono::nanoseconds at_least) noexcept {
-  std::uint8_t code = 1;  // 0 is for ever
-  while (code < 31 && std::chrono::nanoseconds(4096ULL << code) < at_least) ++code;
-  return code;
-}
-
-std::uint8_t not_ready_code(std::chrono::nanoseconds at_least) noexcept {
-  // In units of 10 us, from code 1 on; code 0 is the longest, 655.36 ms.
-  constexpr int waits[31] = {1,    2,    3,    4,    6,     8,     12,    16,    24,   32,   48,
-                             64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536, 2048,
-                             3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
-  for (std::uint8_t i = 0; i < std::size(waits); ++i) {
-    if (waits[i] * 10us >= at_least) return static_cast<std::uint8_t>(i + 1);
-  }
-  return 0;
 }
 
 transition to_init(const rdma::endpoint_options& o) {
@@ -230,6 +183,22 @@ transition to_init(const rdma::endpoint_options& o) {
   return t;
 }
 
+ibv_ah_attr path_to(const endpoint_address& peer, const rdma::endpoint_options& o) {
+  ibv_ah_attr a{};
+  a.port_num = static_cast<std::uint8_t>(o.port);
+  a.dlid = peer.lid;
+  a.is_global = 1;
+  std::copy(peer.gid.begin(), peer.gid.end(), std::begin(a.grh.dgid.raw));
+  a.grh.sgid_index = static_cast<std::uint8_t>(o.gid_index);
+  a.grh.hop_limit = 64;
+  return a;
+}
+
+void refuse_link(const std::string& name) {
+  throw error(errc::not_supported, "set_link",
+              name + " is no soft device; ip link set its network interface up or down");
+}
+
 transition to_receive(const verbs_context& c, const rdma::endpoint_options& o,
                       const endpoint_address& self, const endpoint_address& peer) {
   transition t;
@@ -239,12 +208,7 @@ transition to_receive(const verbs_context& c, const rdma::endpoint_options& o,
   t.to.rq_psn = peer.first_number;
   t.to.max_dest_rd_atomic = reads_at_once(c.limits().max_qp_rd_atom);
   t.to.min_rnr_timer = not_ready_code(receiver_patience(o).each);
-  t.to.ah_attr.port_num = static_cast<std::uint8_t>(o.port);
-  t.to.ah_attr.dlid = peer.lid;
-  t.to.ah_attr.is_global = 1;
-  std::copy(peer.gid.begin(), peer.gid.end(), std::begin(t.to.ah_attr.grh.dgid.raw));
-  t.to.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(o.gid_index);
-  t.to.ah_attr.grh.hop_limit = 64;
+  t.to.ah_attr = path_to(peer, o);
   t.mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   return t;

@@ -1,6 +1,8 @@
 // An opened ibverbs device: its ports and their addresses, and its memory.
 #pragma once
 
+#include <functional>
+
 #include "transports/verbs/backend.hpp"
 #include "transports/verbs/ibverbs.hpp"
 
@@ -8,8 +10,8 @@ namespace crosswarp::verbs {
 
 class verbs_context {
  public:
-  /// Throws error(system).
-  verbs_context(const ibverbs& l, ibv_device* d);
+  /// `opened` is ended by this, and null when it could not be: then this throws error(system).
+  verbs_context(const ibverbs& l, std::string name, ibv_context* opened);
 
   const ibverbs& library;
   [[nodiscard]] ibv_context* context() const noexcept { return context_.get(); }
@@ -19,6 +21,7 @@ class verbs_context {
 
   /// Throws error(system).
   [[nodiscard]] ibv_port_attr port(int number) const;
+  [[nodiscard]] bool is_active(int port) const;
   /// Which entry of a port's table of addresses to use: the wish, or, when that is negative, the
   /// one that leads farthest: RoCE v2 by IPv4, then RoCE v2, then the first.
   /// Throws error(invalid_argument) when there is none.
@@ -35,8 +38,10 @@ class verbs_context {
   ibv_device_attr limits_{};
 };
 
-/// All devices that open; those that do not are logged.
-std::vector<std::shared_ptr<verbs_context>> open_all(const ibverbs& library);
+/// All devices that are wanted and that `open` opens; those that it does not are logged.
+std::vector<std::shared_ptr<verbs_context>> open_all(
+    const ibverbs& library, const std::function<bool(ibv_device*)>& wanted,
+    const std::function<ibv_context*(ibv_device*)>& open);
 
 /// What a device made for a range; it is no longer registered when this is destroyed.
 class verbs_registered final : public registered {
@@ -58,8 +63,10 @@ endpoint_address address_of(const verbs_context& c, std::uint32_t qpn,
                             const rdma::endpoint_options& o, std::uint32_t first_number);
 /// A first packet's number that nobody can guess.
 std::uint32_t random_number();
-/// Throws error(invalid_argument), error(not_supported).
-void check_peer(const endpoint_address& peer);
+/// The way to that address.
+ibv_ah_attr path_to(const endpoint_address& peer, const rdma::endpoint_options& o);
+/// Cables of adapters are real.
+[[noreturn]] void refuse_link(const std::string& name);
 
 struct transition {
   ibv_qp_attr to{};
@@ -71,10 +78,5 @@ transition to_receive(const verbs_context& c, const rdma::endpoint_options& o,
                       const endpoint_address& self, const endpoint_address& peer);
 transition to_send(const verbs_context& c, const rdma::endpoint_options& o,
                    const endpoint_address& self);
-
-/// The adapter's code for a wait of at least that long: 4.096 us * 2^code.
-std::uint8_t timeout_code(std::chrono::nanoseconds at_least) noexcept;
-/// The code of a receiver that is not ready: one of 32 waits from 10 us to 655 ms.
-std::uint8_t not_ready_code(std::chrono::nanoseconds at_least) noexcept;
 
 }  // namespace crosswarp::verbs

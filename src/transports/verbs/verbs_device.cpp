@@ -7,8 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "crosswarp/error.hpp"
-#include "exec/cpu/executor.hpp"
+#include "transports/verbs/patience.hpp"
 #include "transports/verbs/verbs_qp.hpp"
 
 namespace crosswarp::verbs {
@@ -141,20 +140,17 @@ class verbs_adapter final : public adapter {
   explicit verbs_adapter(std::shared_ptr<verbs_context> c) : forwarder_(std::move(c)) {}
   [[nodiscard]] const std::string& name() const noexcept override { return context()->name(); }
   [[nodiscard]] int ports() const noexcept override { return context()->limits().phys_port_cnt; }
-  [[nodiscard]] bool is_active(int port) override {
-    return port >= 1 && port <= ports() && context()->port(port).state == IBV_PORT_ACTIVE;
+  [[nodiscard]] bool is_active(int port) override { return context()->is_active(port); }
+  [[nodiscard]] std::chrono::nanoseconds retry_after() const noexcept override {
+    return adapters_retry_after;
   }
-  [[nodiscard]] std::chrono::nanoseconds retry_after() const noexcept override { return 67ms; }
   std::unique_ptr<registered> register_memory(const memory_range& m, access allowed) override {
     return std::make_unique<verbs_registered>(context(), m, allowed);
   }
   std::unique_ptr<queue_pair> make_queue_pair(const qp_setup& s) override {
     return std::make_unique<forwarded_pair>(forwarder_, s);
   }
-  void set_link(bool /*up*/) override {
-    throw error(errc::not_supported, "set_link",
-                name() + " is no soft device; ip link set its network interface up or down");
-  }
+  void set_link(bool /*up*/) override { refuse_link(name()); }
 
  private:
   [[nodiscard]] const std::shared_ptr<verbs_context>& context() const noexcept {
@@ -166,7 +162,9 @@ class verbs_adapter final : public adapter {
 class verbs_fabric_type final : public fabric {
  public:
   verbs_fabric_type() {
-    for (auto& c : open_all(ibverbs::load())) {
+    const ibverbs& l = ibverbs::load();
+    for (auto& c : open_all(
+             l, [](ibv_device*) { return true; }, l.open_device)) {
       adapters_.push_back(std::make_shared<verbs_adapter>(std::move(c)));
     }
   }

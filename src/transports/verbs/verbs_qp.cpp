@@ -7,6 +7,7 @@
 
 #include "core/log.hpp"
 #include "crosswarp/error.hpp"
+#include "transports/verbs/patience.hpp"
 
 namespace crosswarp::verbs {
 
