@@ -92,9 +92,9 @@ bool worker::admit(entry& l, int fd, const sockaddr_storage& peer, socklen_t byt
 }
 
 void worker::refuse(int fd) {
+  counters_.refused.fetch_add(1, std::memory_order_relaxed);
   tcp::reset_on_close(fd);
   close(fd);
-  counters_.refused.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// Gives up the spare descriptor to accept and reset one connection: otherwise it would stay at the

@@ -84,6 +84,8 @@ void slot::end() {
 
 bool slot::hear(mark bell) {
   if (is_closed()) return false;
+  constexpr unsigned all_life_bits = words::life_bits(~0U);
+  if ((bell.flags() & all_life_bits) != words::life_bits(generation_)) return true;  // not of it
   if (!send_.there) {  // a listener: the position is that of accept()
     bell_ = bell;
     return true;

@@ -104,8 +104,9 @@ class peer {
 class listening_peer {
  public:
   explicit listening_peer(
-      const crosswarp::device::socket::address& a = crosswarp::device::socket::address::loopback(0))
-      : fd_(crosswarp::tcp::make_listener(crosswarp::tcp::to_system(a), 16)) {
+      const crosswarp::device::socket::address& a = crosswarp::device::socket::address::loopback(0),
+      int backlog = 16)
+      : fd_(crosswarp::tcp::make_listener(crosswarp::tcp::to_system(a), backlog)) {
     EXPECT_GE(fd_, 0);
   }
   listening_peer(const listening_peer&) = delete;

@@ -29,7 +29,7 @@ namespace crosswarp::device::socket {
 /// A socket, or why there is none.
 class handle {
  public:
-  CW_FN constexpr handle() noexcept = default;
+  constexpr handle() noexcept = default;
   CW_FN constexpr explicit handle(std::int64_t value) noexcept : value_(value) {}
   CW_FN constexpr handle(std::uint32_t index, std::uint32_t generation) noexcept
       : value_(static_cast<std::int64_t>(std::uint64_t{generation} << 32U | index)) {}
@@ -56,7 +56,7 @@ class handle {
 /// having succeeded is -ETIMEDOUT, one of 0 ns -EAGAIN.
 class patience {
  public:
-  CW_FN constexpr patience() noexcept = default;
+  constexpr patience() noexcept = default;
   CW_FN constexpr explicit patience(std::uint64_t ns) noexcept : ns_(ns), own_(true) {}
   [[nodiscard]] CW_FN constexpr wait_limits within(const wait_limits& all) const noexcept {
     return own_ ? all.within(ns_) : all;
@@ -189,7 +189,7 @@ class service {
   CW_FN void adopt(handle s, bool listener) const noexcept;
   [[nodiscard]] CW_FN std::int64_t tell_error(std::uint32_t i,
                                               std::int64_t afterwards) const noexcept;
-  CW_FN void ring_bell(std::uint32_t i, unsigned flags) const noexcept;
+  CW_FN void ring_bell(handle s, unsigned flags) const noexcept;
   [[nodiscard]] CW_FN pieces<const std::byte> view_of(std::uint32_t i, mark head) const noexcept;
   [[nodiscard]] CW_FN pieces<const std::byte> wait_readable(handle s,
                                                             const wait_limits& l) const noexcept;

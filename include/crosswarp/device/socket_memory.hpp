@@ -16,7 +16,7 @@ namespace crosswarp::device::socket {
 /// A position and what holds there.
 class mark {
  public:
-  CW_FN constexpr mark() noexcept = default;
+  constexpr mark() noexcept = default;
   CW_FN constexpr mark(std::uint64_t position, unsigned flags) noexcept
       : word_(position << 8U | flags) {}
   CW_FN static constexpr mark of(std::uint64_t word) noexcept {
@@ -47,11 +47,16 @@ inline constexpr unsigned taken = 1;
 inline constexpr unsigned finished = 2;
 inline constexpr unsigned closed = 4;
 inline constexpr unsigned reset = 8;
+/// Of a bell, too: some bits of the generation. A socket that is taken and closed at the same
+/// position as the one before it would ring with the same word, and not be heard.
+CW_FN constexpr unsigned life_bits(std::uint32_t generation) noexcept {
+  return (generation & 15U) << 4U;
+}
 
 /// Where a ring lies: offset in the service's rings, and its bytes, a power of two.
 class ring_place {
  public:
-  CW_FN constexpr ring_place() noexcept = default;
+  constexpr ring_place() noexcept = default;
   CW_FN constexpr ring_place(std::uint64_t offset, unsigned log2_bytes, unsigned epoch) noexcept
       : word_(offset << 16U | log2_bytes << 8U | epoch) {}
   CW_FN static constexpr ring_place of(std::uint64_t word) noexcept {

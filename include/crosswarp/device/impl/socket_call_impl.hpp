@@ -110,7 +110,7 @@ CW_FN inline void service::adopt(handle s, bool listener) const noexcept {
   system_atomic<std::uint64_t>(m_.moved[i])
       .store(own.sender.from << 8U | ring_place::of(own.sender.ring).epoch(), order::relaxed);
   device_atomic<std::uint32_t>(own.shared.life).store(s.generation(), order::relaxed);
-  ring_bell(i, 0);
+  ring_bell(s, 0);
 }
 
 template <group G>

@@ -58,9 +58,11 @@ CW_FN inline std::int64_t service::tell_error(std::uint32_t i,
       system_atomic<std::uint64_t>(m_.state[i].error).load(order::relaxed));
 }
 
-CW_FN inline void service::ring_bell(std::uint32_t i, unsigned flags) const noexcept {
+CW_FN inline void service::ring_bell(handle s, unsigned flags) const noexcept {
+  const std::uint32_t i = s.index();
   const auto& sender = m_.own[i].sender;
-  const unsigned all = flags | taken | (sender.shut != 0 ? finished : 0U);
+  const unsigned all =
+      flags | taken | (sender.shut != 0 ? finished : 0U) | life_bits(s.generation());
   // pairs with worker::hear_bell(): bytes, `moved` and `drained` are visible with it
   system_atomic<std::uint64_t>(m_.bells[i]).store(mark(sender.head, all).word(), order::release);
 }
@@ -224,7 +226,7 @@ CW_FN inline std::int64_t service::commit(const G& g, handle s, std::uint64_t n)
     const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::relaxed));
     if (n > room_of(i, sent)) return -EINVAL;
     own.head += n;
-    ring_bell(i, 0);
+    ring_bell(s, 0);
     return static_cast<std::int64_t>(n);
   });
 }
@@ -262,7 +264,7 @@ CW_FN inline std::int64_t service::shutdown(const G& g, handle s, half which) co
     if (which != half::send) own.receiver.shut = 1;
     if (which != half::receive && own.sender.shut == 0) {
       own.sender.shut = 1;
-      ring_bell(i, 0);
+      ring_bell(s, 0);
     }
     return 0;
   });
@@ -282,7 +284,7 @@ CW_FN inline std::int64_t service::end(handle s, unsigned how) const noexcept {
     own.sender.head =
         device_atomic<std::uint64_t>(own.receiver.tail).fetch_or(listener_closed, order::relaxed);
   }
-  ring_bell(i, how);
+  ring_bell(s, how);
   return 0;
 }
 
