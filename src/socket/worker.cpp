@@ -48,7 +48,7 @@ worker::worker(const words::memory& m, ring_pool& pool, const socket::service_op
 }
 
 worker::~worker() {
-  quit_.store(true, std::memory_order_relaxed);
+  quit_.store(true, std::memory_order_release);  // what kernels did, which have ended, is before it
   thread_.join();
   for (const auto& e : entries_) {
     if (e->fd >= 0) close(e->fd);
@@ -81,7 +81,7 @@ void worker::run() {
   for (std::uint32_t look = 1;; ++look) {
     now_ = clock::now();
     if (stop_.load(std::memory_order_relaxed) && !stopped_) refuse_all();
-    if (quit_.load(std::memory_order_relaxed)) {
+    if (quit_.load(std::memory_order_acquire)) {  // pairs with ~worker()
       if (!closing_) ending = now_;
       if (close_all(ending)) return;
     }
