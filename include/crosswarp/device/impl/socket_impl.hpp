@@ -1,0 +1,360 @@
+// Bodies of socket.hpp: bytes. What connects sockets is in socket_call_impl.hpp.
+#pragma once
+
+#include "crosswarp/device/socket.hpp"
+
+namespace crosswarp::device::socket {
+
+namespace impl {
+
+CW_FN inline std::uint64_t smaller(std::uint64_t a, std::uint64_t b) noexcept {
+  return a < b ? a : b;
+}
+
+/// How a wait that did not succeed is told.
+CW_FN inline std::int64_t errno_of(status s, const wait_limits& l) noexcept {
+  if (s != status::timeout) return -ECANCELED;
+  return l.timeout_ns == 0 ? -EAGAIN : -ETIMEDOUT;
+}
+
+/// `bytes` from position `at` on in a ring.
+template <class Byte>
+CW_FN inline pieces<Byte> cut(Byte* ring, std::uint64_t ring_bytes, std::uint64_t at,
+                              std::uint64_t bytes) noexcept {
+  const std::uint64_t offset = at & (ring_bytes - 1);
+  const std::uint64_t first = smaller(bytes, ring_bytes - offset);
+  return {static_cast<std::int64_t>(bytes), ring + offset, first, ring, bytes - first};
+}
+
+}  // namespace impl
+
+// ---- who it is
+
+CW_FN inline bool service::is_valid(handle s) const noexcept {
+  if (!s || s.index() >= m_.sockets || s.generation() == 0) return false;
+  // Relaxed: who passes a handle on orders what it did before.
+  return device_atomic<std::uint32_t>(m_.own[s.index()].shared.life).load(order::relaxed) ==
+         s.generation();
+}
+
+CW_FN inline bool service::is_stream(handle s) const noexcept {
+  return is_valid(s) && m_.own[s.index()].shared.is_listener == 0;
+}
+
+CW_FN inline handle service::at(std::uint32_t index) const noexcept {
+  if (index >= m_.sockets) return handle(-EBADF);
+  const std::uint32_t life =
+      device_atomic<std::uint32_t>(m_.own[index].shared.life).load(order::relaxed);
+  return life == 0 ? handle(-EBADF) : handle(index, life);
+}
+
+/// The socket's error for the first who asks, `afterwards` for all others.
+CW_FN inline std::int64_t service::tell_error(std::uint32_t i,
+                                              std::int64_t afterwards) const noexcept {
+  // Relaxed: who told it orders nothing; the error is ordered by the mark that was read before.
+  const device_atomic<std::uint32_t> told(m_.own[i].shared.error_told);
+  if (told.exchange(1, order::relaxed) != 0) return afterwards;
+  return -static_cast<std::int64_t>(
+      system_atomic<std::uint64_t>(m_.state[i].error).load(order::relaxed));
+}
+
+CW_FN inline void service::ring_bell(handle s, unsigned flags) const noexcept {
+  const std::uint32_t i = s.index();
+  const auto& sender = m_.own[i].sender;
+  const unsigned all =
+      flags | taken | (sender.shut != 0 ? finished : 0U) | life_bits(s.generation());
+  // pairs with worker::hear_bell(): bytes, `moved` and `drained` are visible with it
+  system_atomic<std::uint64_t>(m_.bells[i]).store(mark(sender.head, all).word(), order::release);
+}
+
+// ---- receiving
+
+/// What lies between the receiver's position and `head`, which was read with acquire.
+CW_FN inline pieces<const std::byte> service::view_of(std::uint32_t i, mark head) const noexcept {
+  const std::uint64_t tail = m_.own[i].receiver.tail;
+  const news& n = m_.state[i];
+  // Relaxed: an entry was written before the head passed its position, and `head` orders that. One
+  // that is being written begins where the head stood, so it is not chosen.
+  const auto word = [](const std::uint64_t& w) {
+    return system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(w)).load(order::relaxed);
+  };
+  const std::uint64_t from[2] = {word(n.ring_from[0]), word(n.ring_from[1])};
+  const int newer = from[1] > from[0] ? 1 : 0;
+  const bool is_new = from[newer] <= tail;
+  const ring_place ring = ring_place::of(word(n.ring[is_new ? newer : 1 - newer]));
+  const std::uint64_t end = is_new ? head.position() : impl::smaller(head.position(), from[newer]);
+  return impl::cut<const std::byte>(m_.rings + ring.offset(), ring.bytes(), tail, end - tail);
+}
+
+CW_FN inline pieces<const std::byte> service::wait_readable(handle s,
+                                                            const wait_limits& l) const noexcept {
+  if (!is_valid(s)) return {};
+  const std::uint32_t i = s.index();
+  const auto& own = m_.own[i];
+  if (own.shared.is_listener != 0) return {.result = -ENOTCONN};
+  mark head;
+  const status outcome = poll_until(
+      [&] {
+        // pairs with slot::tell_received()
+        head = mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
+        return head.position() != own.receiver.tail || head.has(ended | failed) ||
+               own.receiver.shut != 0;
+      },
+      l);
+  if (outcome != status::ok) return {.result = impl::errno_of(outcome, l)};
+  if (head.position() != own.receiver.tail) return view_of(i, head);
+  return {.result = head.has(failed) ? tell_error(i, 0) : 0};
+}
+
+template <group G>
+CW_FN inline pieces<const std::byte> service::recv_view(const G& g, handle s, patience p) const {
+  g.sync();
+  return leader_of(g, [&] { return wait_readable(s, p.within(limits_)); });
+}
+
+template <group G>
+CW_FN inline std::int64_t service::consume(const G& g, handle s, std::uint64_t n) const {
+  g.sync();  // all threads have read their part
+  return leader_of(g, [&]() -> std::int64_t {
+    if (!is_stream(s)) return -EBADF;
+    const std::uint32_t i = s.index();
+    std::uint64_t& tail = m_.own[i].receiver.tail;
+    // Relaxed: only whether it is that far.
+    const mark head =
+        mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::relaxed));
+    if (n > head.position() - tail) return -EINVAL;
+    tail += n;
+    // pairs with slot::free_to_receive(): the bytes were read
+    system_atomic<std::uint64_t>(m_.drained[i]).store(tail, order::release);
+    return static_cast<std::int64_t>(n);
+  });
+}
+
+template <group G>
+CW_FN inline std::int64_t service::recv(const G& g, handle s, void* to, std::uint64_t n,
+                                        patience p) const {
+  if (n == 0) return leader_of(g, [&]() -> std::int64_t { return is_stream(s) ? 0 : -EBADF; });
+  const auto v = recv_view(g, s, p);
+  if (v.result <= 0) return v.result;
+  const std::uint64_t first = impl::smaller(n, v.first_bytes);
+  const std::uint64_t second = impl::smaller(n - first, v.second_bytes);
+  copy(g, to, v.first, first);
+  copy(g, static_cast<std::byte*>(to) + first, v.second, second);
+  return consume(g, s, first + second);
+}
+
+template <group G>
+CW_FN inline std::int64_t service::recv_all(const G& g, handle s, void* to, std::uint64_t n,
+                                            patience p) const {
+  std::uint64_t done = 0;
+  deadline by(p.within(limits_));
+  while (done < n) {
+    const std::int64_t got = recv(g, s, static_cast<std::byte*>(to) + done, n - done, p);
+    if (got <= 0) return done != 0 ? static_cast<std::int64_t>(done) : got;
+    done += static_cast<std::uint64_t>(got);
+    if (done < n && leader_of(g, [&] { return by.passed() ? 1 : 0; }) != 0) break;
+  }
+  return static_cast<std::int64_t>(done);
+}
+
+// ---- sending
+
+/// Moves to the ring that the host has given, with the next byte.
+CW_FN inline void service::follow_ring(std::uint32_t i) const noexcept {
+  auto& own = m_.own[i].sender;
+  // pairs with slot::offer_send_ring(): who had that memory before has done with it
+  const std::uint64_t ring =
+      system_atomic<std::uint64_t>(m_.state[i].send_ring).load(order::acquire);
+  if (ring == own.ring) return;
+  own.ring = ring;
+  own.from = own.head;
+  // Relaxed: the next bell orders it.
+  system_atomic<std::uint64_t>(m_.moved[i])
+      .store(own.from << 8U | ring_place::of(ring).epoch(), order::relaxed);
+}
+
+CW_FN inline std::uint64_t service::room_of(std::uint32_t i, mark sent) const noexcept {
+  const auto& own = m_.own[i].sender;
+  const std::uint64_t begin = sent.position() > own.from ? sent.position() : own.from;
+  return ring_place::of(own.ring).bytes() - (own.head - begin);
+}
+
+CW_FN inline pieces<std::byte> service::wait_room(handle s, std::uint64_t at_least,
+                                                  deadline& by) const noexcept {
+  if (!is_valid(s)) return {};
+  const std::uint32_t i = s.index();
+  const auto& own = m_.own[i];
+  if (own.shared.is_listener != 0) return {.result = -ENOTCONN};
+  if (own.sender.shut != 0) return {.result = -EPIPE};
+  mark sent;
+  std::uint64_t room = 0;
+  const status outcome = poll_until(
+      [&] {
+        follow_ring(i);
+        // pairs with slot::tell_sent(): the bytes before it have been read
+        sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
+        if (sent.has(broken)) return true;
+        room = room_of(i, sent);
+        return sent.has(connected) &&
+               (room >= at_least || at_least > ring_place::of(own.sender.ring).bytes());
+      },
+      by);
+  if (outcome != status::ok) return {.result = impl::errno_of(outcome, by.limits())};
+  if (sent.has(broken)) return {.result = tell_error(i, -EPIPE)};
+  if (room < at_least) return {.result = -EMSGSIZE};
+  const ring_place ring = ring_place::of(own.sender.ring);
+  return impl::cut(m_.rings + ring.offset(), ring.bytes(), own.sender.head, room);
+}
+
+template <group G>
+CW_FN inline pieces<std::byte> service::send_reserve(const G& g, handle s, std::uint64_t at_least,
+                                                     patience p) const {
+  g.sync();
+  deadline by(p.within(limits_));
+  return leader_of(g, [&] { return wait_room(s, at_least, by); });
+}
+
+template <group G>
+CW_FN inline std::int64_t service::commit(const G& g, handle s, std::uint64_t n) const {
+  g.sync();  // all threads have written their part
+  return leader_of(g, [&]() -> std::int64_t {
+    if (!is_stream(s)) return -EBADF;
+    const std::uint32_t i = s.index();
+    auto& own = m_.own[i].sender;
+    if (own.shut != 0) return -EPIPE;
+    // Relaxed: only how much room there is at least.
+    const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::relaxed));
+    if (n > room_of(i, sent)) return -EINVAL;
+    own.head += n;
+    ring_bell(s, 0);
+    return static_cast<std::int64_t>(n);
+  });
+}
+
+template <group G>
+CW_FN inline std::int64_t service::send(const G& g, handle s, const void* from, std::uint64_t n,
+                                        patience p) const {
+  const auto* const bytes = static_cast<const std::byte*>(from);
+  deadline by(p.within(limits_));
+  std::uint64_t done = 0;
+  do {
+    const auto room = leader_of(g, [&] { return wait_room(s, n == 0 ? 0 : 1, by); });
+    if (room.result < 0) return done != 0 ? static_cast<std::int64_t>(done) : room.result;
+    const std::uint64_t first = impl::smaller(n - done, room.first_bytes);
+    const std::uint64_t second = impl::smaller(n - done - first, room.second_bytes);
+    copy(g, room.first, bytes + done, first);
+    copy(g, room.second, bytes + done + first, second);
+    const std::int64_t sent = commit(g, s, first + second);
+    if (sent < 0) return done != 0 ? static_cast<std::int64_t>(done) : sent;
+    done += first + second;
+  } while (done < n);
+  return static_cast<std::int64_t>(done);
+}
+
+// ---- ending
+
+template <group G>
+CW_FN inline std::int64_t service::shutdown(const G& g, handle s, half which) const {
+  g.sync();
+  return leader_of(g, [&]() -> std::int64_t {
+    if (!is_valid(s)) return -EBADF;
+    const std::uint32_t i = s.index();
+    auto& own = m_.own[i];
+    if (own.shared.is_listener != 0) return -ENOTCONN;
+    if (which != half::send) own.receiver.shut = 1;
+    if (which != half::receive && own.sender.shut == 0) {
+      own.sender.shut = 1;
+      ring_bell(s, 0);
+    }
+    return 0;
+  });
+}
+
+CW_FN inline std::int64_t service::end(handle s, unsigned how) const noexcept {
+  if (!is_valid(s)) return -EBADF;
+  const std::uint32_t i = s.index();
+  auto& own = m_.own[i];
+  std::uint32_t life = s.generation();
+  // Relaxed: one of those who close wins; the bell orders what it did.
+  if (!device_atomic<std::uint32_t>(own.shared.life).compare_exchange(life, 0, order::relaxed)) {
+    return -EBADF;
+  }
+  if (own.shared.is_listener != 0) {
+    // From here on nobody takes connections; the host learns how many were.
+    own.sender.head =
+        device_atomic<std::uint64_t>(own.receiver.tail).fetch_or(listener_closed, order::relaxed);
+  }
+  ring_bell(s, how);
+  return 0;
+}
+
+template <group G>
+CW_FN inline std::int64_t service::close(const G& g, handle s) const {
+  g.sync();
+  return leader_of(g, [&] { return end(s, closed); });
+}
+
+template <group G>
+CW_FN inline std::int64_t service::abort(const G& g, handle s) const {
+  g.sync();
+  return leader_of(g, [&] { return end(s, closed | reset); });
+}
+
+// ---- many
+
+CW_FN inline std::uint16_t service::look_at(const poll_item& item) const noexcept {
+  if (!is_valid(item.socket)) return event::invalid;
+  const std::uint32_t i = item.socket.index();
+  const auto& own = m_.own[i];
+  // pairs with slot::tell_received() and tell_sent(), as in the calls that follow
+  const mark head =
+      mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
+  if (own.shared.is_listener != 0) {
+    const bool waits =
+        head.has(failed) ||
+        head.position() !=
+            device_atomic<std::uint64_t>(m_.own[i].receiver.tail).load(order::relaxed);
+    return waits ? static_cast<std::uint16_t>(event::readable & item.wanted) : 0;
+  }
+  const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
+  unsigned found = 0;
+  const bool no_more = head.has(ended | failed);
+  if (head.position() != own.receiver.tail || no_more || own.receiver.shut != 0) {
+    found |= event::readable;
+  }
+  if (sent.has(broken) || (sent.has(connected) && room_of(i, sent) > 0)) found |= event::writable;
+  found &= item.wanted;
+  if ((head.has(failed) || sent.has(broken)) &&
+      device_atomic<std::uint32_t>(m_.own[i].shared.error_told).load(order::relaxed) == 0) {
+    found |= event::error;
+  }
+  if (no_more && (sent.has(broken) || own.sender.shut != 0)) found |= event::hang_up;
+  return static_cast<std::uint16_t>(found);
+}
+
+template <group G>
+CW_FN inline std::int64_t service::poll(const G& g, poll_item* items, int n, patience p) const {
+  deadline by(p.within(limits_));
+  const system_atomic<std::uint64_t> activity(*m_.activity);
+  for (;;) {
+    // pairs with slot::tell_*(): what changes after this look changes the word, too
+    const std::uint64_t seen = leader_of(g, [&] { return activity.load(order::acquire); });
+    bool mine = false;
+    for (int k = g.rank(); k < n; k += g.size()) {
+      items[k].ready = look_at(items[k]);
+      mine = mine || items[k].ready != 0;
+    }
+    if (g.any(mine)) break;
+    const auto outcome = static_cast<int>(leader_of(
+        g, [&] { return poll_until([&] { return activity.load(order::relaxed) != seen; }, by); }));
+    if (outcome == static_cast<int>(status::timeout)) return 0;
+    if (outcome != static_cast<int>(status::ok)) return -ECANCELED;
+  }
+  return leader_of(g, [&] {
+    std::int64_t count = 0;
+    for (int k = 0; k < n; ++k) count += items[k].ready != 0 ? 1 : 0;
+    return count;
+  });
+}
+
+}  // namespace crosswarp::device::socket

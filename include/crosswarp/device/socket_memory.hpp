@@ -1,0 +1,194 @@
+// The memory by which kernels and the host's thread share sockets: who writes which word, and what
+// it says. docs/design/socket.md argues why it is right.
+//
+// Each word has one writer. Positions in streams count bytes, from one life of a socket to the
+// next, and never wrap: they have 56 bits; the low 8 bits of a word beside them say what holds at
+// that position.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "crosswarp/device/platform.hpp"
+
+namespace crosswarp::device::socket {
+
+/// A position and what holds there.
+class mark {
+ public:
+  constexpr mark() noexcept = default;
+  CW_FN constexpr mark(std::uint64_t position, unsigned flags) noexcept
+      : word_(position << 8U | flags) {}
+  CW_FN static constexpr mark of(std::uint64_t word) noexcept {
+    mark m;
+    m.word_ = word;
+    return m;
+  }
+  [[nodiscard]] CW_FN constexpr std::uint64_t word() const noexcept { return word_; }
+  [[nodiscard]] CW_FN constexpr std::uint64_t position() const noexcept { return word_ >> 8U; }
+  [[nodiscard]] CW_FN constexpr unsigned flags() const noexcept { return word_ & 0xffU; }
+  [[nodiscard]] CW_FN constexpr bool has(unsigned any_of) const noexcept {
+    return (word_ & any_of) != 0;
+  }
+
+ private:
+  std::uint64_t word_ = 0;
+};
+
+/// Of news::received: the stream ends at this position, in order or with an error.
+inline constexpr unsigned ended = 1;
+inline constexpr unsigned failed = 2;
+/// Of news::sent: the connection is there; nothing more will be sent, see news::error.
+inline constexpr unsigned connected = 1;
+inline constexpr unsigned broken = 2;
+/// Of a bell: a kernel has the socket; no byte follows (FIN); the socket is closed at this
+/// position; it is closed at once, and the peer is told so (RST).
+inline constexpr unsigned taken = 1;
+inline constexpr unsigned finished = 2;
+inline constexpr unsigned closed = 4;
+inline constexpr unsigned reset = 8;
+/// Of a bell, too: some bits of the generation. A socket that is taken and closed at the same
+/// position as the one before it would ring with the same word, and not be heard.
+CW_FN constexpr unsigned life_bits(std::uint32_t generation) noexcept {
+  return (generation & 15U) << 4U;
+}
+
+/// Where a ring lies: offset in the service's rings, and its bytes, a power of two.
+class ring_place {
+ public:
+  constexpr ring_place() noexcept = default;
+  CW_FN constexpr ring_place(std::uint64_t offset, unsigned log2_bytes, unsigned epoch) noexcept
+      : word_(offset << 16U | log2_bytes << 8U | epoch) {}
+  CW_FN static constexpr ring_place of(std::uint64_t word) noexcept {
+    ring_place r;
+    r.word_ = word;
+    return r;
+  }
+  [[nodiscard]] CW_FN constexpr std::uint64_t word() const noexcept { return word_; }
+  [[nodiscard]] CW_FN constexpr std::uint64_t offset() const noexcept { return word_ >> 16U; }
+  [[nodiscard]] CW_FN constexpr std::uint64_t bytes() const noexcept {
+    return std::uint64_t{1} << (word_ >> 8U & 63U);
+  }
+  /// Counts a socket's rings, modulo 256.
+  [[nodiscard]] CW_FN constexpr unsigned epoch() const noexcept { return word_ & 0xffU; }
+
+ private:
+  std::uint64_t word_ = 0;
+};
+
+/// What the host tells kernels of a socket.
+struct alignas(line_bytes) news {
+  std::uint64_t received;      ///< a mark: bytes up to here may be read
+  std::uint64_t sent;          ///< a mark: bytes up to here have left the ring
+  std::uint64_t error;         ///< an errno, written before `failed` or `broken`
+  std::uint64_t start;         ///< where the receive stream of this life begins
+  std::uint64_t send_ring;     ///< a ring_place; the sender moves there with its next byte
+  std::uint64_t ring[2];       ///< of the receive stream: ring_places,
+  std::uint64_t ring_from[2];  ///< and the position from which on bytes are in them
+};
+
+/// An address of IPv4, IPv6 or a Unix-domain socket; plain bytes.
+struct address {
+  enum kind : std::uint16_t { none, ipv4, ipv6, local };
+  kind family = none;
+  std::uint16_t port = 0;      ///< in the machine's order
+  std::uint32_t scope = 0;     ///< of IPv6: the interface
+  std::uint8_t host[16] = {};  ///< as it travels; IPv4 has 4 bytes
+  /// Of a Unix-domain socket, ended by 0; "@name" is an abstract one.
+  char path[104] = {};
+
+  CW_FN static constexpr address v4(int a, int b, int c, int d, std::uint16_t port) noexcept {
+    address x;
+    x.family = ipv4;
+    x.port = port;
+    x.host[0] = static_cast<std::uint8_t>(a);
+    x.host[1] = static_cast<std::uint8_t>(b);
+    x.host[2] = static_cast<std::uint8_t>(c);
+    x.host[3] = static_cast<std::uint8_t>(d);
+    return x;
+  }
+  CW_FN static constexpr address loopback(std::uint16_t port) noexcept {
+    return v4(127, 0, 0, 1, port);
+  }
+};
+static_assert(sizeof(address) == 128);
+
+/// What a socket's ends are called.
+struct names {
+  address own;
+  address peer;
+};
+
+/// What a kernel asks of the host. The answer comes as soon as the host's thread looks.
+enum class call : std::uint32_t { listen, connect, set_option, get_option };
+
+enum class option : std::uint32_t {
+  no_delay,        ///< 0 or 1
+  keep_alive,      ///< 0 or 1
+  send_buffer,     ///< bytes, the system's own, behind the ring
+  receive_buffer,  ///< bytes
+};
+
+struct call_request {
+  call what = call::listen;
+  option which = option::no_delay;
+  std::uint64_t socket = 0;  ///< a handle, for options
+  std::int64_t value = 0;    ///< of an option; of listen: the backlog
+  address where;
+};
+
+struct alignas(line_bytes) call_reply {
+  std::uint64_t number;  ///< of the request that this answers
+  std::int64_t result;   ///< a handle, a value or -errno
+};
+
+/// What kernels keep of a socket among themselves, in the device's memory. `sender` and `receiver`
+/// belong to the one group that sends, and to the one that receives.
+struct own_state {
+  struct alignas(line_bytes) {
+    std::uint32_t life;         ///< the generation; 0 when no kernel has it
+    std::uint32_t is_listener;  ///< written before `life`
+    std::uint32_t error_told;   ///< the error was returned once
+  } shared;
+  struct alignas(line_bytes) {
+    std::uint64_t head;
+    std::uint64_t ring;  ///< a ring_place,
+    std::uint64_t from;  ///< and the position from which on bytes are in it
+    std::uint32_t shut;
+  } sender;
+  struct alignas(line_bytes) {
+    std::uint64_t tail;  ///< of a listener: connections taken, see listener_closed
+    std::uint32_t shut;
+  } receiver;
+};
+/// A listener's `tail` once it is closed: nobody takes connections any more.
+inline constexpr std::uint64_t listener_closed = std::uint64_t{1} << 63U;
+
+/// A place for calls, in the device's memory.
+struct call_place {
+  std::uint32_t state;   ///< free, taken, or left: by somebody who did not see the answer
+  std::uint64_t number;  ///< of its last request
+};
+
+/// Everything, as kernels see it.
+struct memory {
+  std::uint32_t sockets = 0;
+  std::uint32_t calls = 0;
+  // Host memory, written by the host.
+  news* state = nullptr;
+  names* called = nullptr;
+  call_reply* replies = nullptr;
+  std::uint64_t* activity = nullptr;  ///< changes after any socket's news
+  // Host memory, written by kernels. Bells lie next to each other: the host looks at all of them.
+  std::uint64_t* bells = nullptr;    ///< marks: bytes up to here are to be sent
+  std::uint64_t* drained = nullptr;  ///< positions: bytes up to here were read
+  std::uint64_t* moved = nullptr;    ///< position << 8 | epoch: from there on in that send ring
+  std::uint64_t* call_bells = nullptr;
+  call_request* requests = nullptr;
+  std::byte* rings = nullptr;  ///< receive rings by the host, send rings by kernels
+  // The device's memory.
+  own_state* own = nullptr;
+  call_place* places = nullptr;
+};
+
+}  // namespace crosswarp::device::socket

@@ -1,0 +1,90 @@
+// Sockets inside kernels, on the host: a service owns the sockets of some kernels and a thread that
+// serves them. What kernels do with them is in device/socket.hpp.
+//
+//   socket::service net(device);
+//   launch(stream, {}, server{}, net.device(), port);
+//   ...
+//   net.stop();          // every call of the kernels returns -ESHUTDOWN
+//   stream.sync();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "crosswarp/device/socket.hpp"
+#include "crosswarp/device_ref.hpp"
+
+namespace crosswarp::socket {
+
+using device::socket::address;
+
+/// "127.0.0.1:80", "[::1]:80", "unix:/path", "unix:@name", ":80" (every IPv4 address of this
+/// machine). Throws error(invalid_argument). Names of hosts are not looked up.
+address parse_address(std::string_view text);
+std::string to_string(const address& a);
+
+struct service_options {
+  /// Places in the table, for listeners and connections. When none is free peers wait in Linux's
+  /// backlog, and connect() returns -EMFILE.
+  int sockets = 1024;
+  /// Connections that live at a time, of one listener and from one address; 0: any number. Beyond
+  /// the first peers wait in the backlog, beyond the second they are reset.
+  int per_listener = 0;
+  int per_peer = 0;
+  /// Bytes of a ring at first and at most, powers of two from 4 KiB on. Each connection has two.
+  std::size_t ring_bytes = 16 * 1024;
+  std::size_t most_ring_bytes = 256 * 1024;
+  /// All rings together; allocated at once, in host memory that kernels reach.
+  std::size_t ring_budget = 64 * 1024 * 1024;
+  /// A connection from which nothing has come for so long is reset with ETIMEDOUT: at first, and
+  /// later; 0: never.
+  std::chrono::nanoseconds first_byte{0};
+  std::chrono::nanoseconds idle{0};
+  /// What was sent before close(), and before the service ends, has so long to leave.
+  std::chrono::nanoseconds linger = std::chrono::seconds(5);
+  /// TCP_NODELAY from the beginning: small sends meet in the ring already.
+  bool no_delay = true;
+};
+
+/// What a service did so far.
+struct service_stats {
+  std::uint64_t accepted = 0;
+  std::uint64_t connected = 0;
+  std::uint64_t received_bytes = 0;
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t refused = 0;    ///< connections that were reset: too many, no descriptor left
+  std::uint64_t timed_out = 0;  ///< by first_byte, idle or linger
+  std::uint64_t breaches = 0;   ///< a kernel wrote what cannot be; its socket was reset
+  std::uint64_t ring_bytes = 0;
+  int sockets = 0;  ///< in use now
+};
+
+class service {
+ public:
+  /// For kernels on `d`. Throws error(invalid_argument) for options out of range.
+  explicit service(device_ref d, const service_options& options = {});
+  /// Closes all sockets. Kernels that use it have ended; what they sent is delivered, see `linger`.
+  ~service();
+  service(service&&) noexcept;
+  service& operator=(service&&) = delete;
+
+  /// For kernels, by value; valid while this lives. `limits` end its waits: a world's, or by
+  /// default 30 s.
+  [[nodiscard]] device::socket::service device(
+      const device::wait_limits& limits = {}) const noexcept;
+
+  /// Ends what kernels wait for: all calls but close() fail with -ESHUTDOWN from now on, or with
+  /// -EPIPE and 0 where that was told already.
+  void stop();
+
+  [[nodiscard]] service_stats stats() const;
+
+ private:
+  struct state_type;
+  std::unique_ptr<state_type> state_;
+};
+
+}  // namespace crosswarp::socket

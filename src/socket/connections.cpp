@@ -1,0 +1,228 @@
+// What a worker does for listeners and connections.
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transports/tcp/address.hpp"
+#include "worker.hpp"
+
+namespace crosswarp::socket_impl {
+
+namespace words = device::socket;
+
+namespace {
+
+// At most so much for one socket before it is another's turn.
+constexpr std::uint64_t bytes_per_turn = 256 * 1024;
+constexpr int accepts_per_turn = 64;
+
+/// What connections from one address have in common.
+std::string peer_key(const words::address& a) {
+  if (a.family != words::address::ipv4 && a.family != words::address::ipv6) return {};
+  return std::string(reinterpret_cast<const char*>(a.host), sizeof(a.host)) +
+         static_cast<char>(a.family);
+}
+
+int pending_error(int fd) {
+  int e = 0;
+  socklen_t bytes = sizeof(e);
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes) == 0 ? e : errno;
+}
+
+}  // namespace
+
+// ---- listeners
+
+/// A place, or room in a queue, has become free.
+void worker::wake_listeners() {
+  for (const std::uint32_t i : listeners_) wake(*entries_[i]);
+}
+
+bool worker::accept_some(entry& l) {
+  for (int i = 0; i < accepts_per_turn; ++i) {
+    // Who finds no place here waits in Linux's backlog.
+    if (stopped_ || l.input_waits || l.queue.size() >= l.backlog || free_.empty()) return false;
+    if (options_.per_listener > 0 && l.connections >= options_.per_listener) return false;
+    sockaddr_storage peer{};
+    socklen_t bytes = 0;
+    const int fd = engine_->accept(l.index, peer, bytes);
+    if (fd == engine::in_progress) {
+      l.input_waits = true;
+      return false;
+    }
+    if (fd == -EMFILE || fd == -ENFILE) {
+      refuse_for_want_of_descriptors(l);
+    } else if (fd >= 0 && !admit(l, fd, peer, bytes)) {
+      refuse(fd);
+    }
+    // Others are of the connection, which is gone: the next one may be better.
+  }
+  return true;
+}
+
+bool worker::admit(entry& l, int fd, const sockaddr_storage& peer, socklen_t bytes) {
+  const words::address from = tcp::from_system({peer, bytes});
+  const std::string key = options_.per_peer > 0 ? peer_key(from) : std::string();
+  if (!key.empty()) {
+    const auto found = per_peer_.find(key);
+    if (found != per_peer_.end() && found->second >= options_.per_peer) return false;
+  }
+  entry* const e = take_entry(false);
+  if (e == nullptr) return false;
+  if (engine_->add(e->index, fd) < 0) {
+    release(*e);
+    return false;
+  }
+  e->fd = fd;
+  e->since = now_;
+  e->listener = &l;
+  ++l.connections;
+  if (!key.empty()) {
+    e->peer = key;
+    ++per_peer_[key];
+  }
+  if (options_.no_delay) (void)tcp::set_option(fd, words::option::no_delay, 1);
+  e->words.called() = {tcp::own_name(fd), from};
+  e->words.note_connected();
+  l.queue.push_back({e->index, l.words.push(e->words.who())});
+  counters_.accepted.fetch_add(1, std::memory_order_relaxed);
+  wake(*e);
+  return true;
+}
+
+void worker::refuse(int fd) {
+  counters_.refused.fetch_add(1, std::memory_order_relaxed);
+  tcp::reset_on_close(fd);
+  close(fd);
+}
+
+/// Gives up the spare descriptor to accept and reset one connection: otherwise it would stay at the
+/// head of the backlog, and its peer would never learn.
+void worker::refuse_for_want_of_descriptors(entry& l) {
+  if (spare_ >= 0) close(spare_);
+  sockaddr_storage peer{};
+  socklen_t bytes = 0;
+  const int fd = engine_->accept(l.index, peer, bytes);
+  if (fd >= 0) refuse(fd);
+  spare_ = dup(l.fd);
+  if (fd < 0) l.input_waits = fd == engine::in_progress;
+}
+
+/// A kernel has accepted it, so that its place in the listener's ring may be used again.
+void worker::note_taken(entry& e) {
+  if (e.listener == nullptr) return;
+  std::erase_if(e.listener->queue, [&](const waiting& w) { return w.place == e.index; });
+  wake(*e.listener);
+}
+
+/// Connections that nobody accepted are reset, as with Linux. Those before the listener's last
+/// position were taken, though their bells may not have been seen.
+void worker::close_listener(entry& l) {
+  // At the end of the service all bells have been seen, and no kernel has said how far it came.
+  const std::uint64_t first = closing_ ? 0 : l.words.bell_position();
+  const auto queue = std::exchange(l.queue, {});
+  for (const waiting& w : queue) {
+    if (w.position < first) continue;
+    drop_descriptor(*entries_[w.place], true);
+    release(*entries_[w.place]);
+  }
+  for (const auto& e : entries_) {
+    if (e->listener == &l) e->listener = nullptr;
+  }
+  tcp::remove_path(l.words.called().own);
+  std::erase(listeners_, l.index);
+  drop_descriptor(l, false);
+  release(l);
+}
+
+// ---- connections
+
+void worker::finish_connect(entry& e, int result) {
+  e.connecting = false;
+  if (result < 0) return fail(e, -result, false);
+  if (options_.no_delay) (void)tcp::set_option(e.fd, words::option::no_delay, 1);
+  e.words.called() = {tcp::own_name(e.fd), tcp::peer_name(e.fd)};
+  e.since = now_;
+  e.words.note_connected();
+  counters_.connected.fetch_add(1, std::memory_order_relaxed);
+  wake(e);
+}
+
+/// True when there may be more.
+bool worker::receive(entry& e) {
+  if (e.fd < 0 || e.connecting || e.input_waits || e.words.has_ended()) return false;
+  if (!e.words.look_at_drained()) {
+    breach(e);
+    return false;
+  }
+  const auto space = e.words.receive_space(bytes_per_turn);
+  if (space.empty()) {  // nothing is read, so that the peer's window closes
+    if (!e.stalled) stalled_.push_back(e.index);
+    e.stalled = true;
+    return false;
+  }
+  const int n = engine_->receive(e.index, space);
+  if (n == engine::in_progress) {
+    e.input_waits = true;
+    return false;
+  }
+  if (n > 0) {
+    e.heard = true;
+    e.since = now_;
+    counters_.received_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+    e.words.note_received(static_cast<std::uint64_t>(n));
+    return true;
+  }
+  if (n < 0) {
+    fail(e, -n, false);
+  } else {
+    e.words.end_received();
+  }
+  return false;
+}
+
+/// True when there may be more.
+bool worker::send(entry& e) {
+  if (e.fd < 0 || e.connecting) return false;
+  if (e.words.has_to_send()) {
+    if (e.output_waits) return false;
+    const int n = engine_->send(e.index, e.words.to_send(bytes_per_turn));
+    if (n == engine::in_progress) {
+      e.output_waits = true;
+      return false;
+    }
+    if (n < 0) {
+      e.words.break_send(-n);  // what the peer sent before is still to be read
+      return false;
+    }
+    counters_.sent_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+    e.words.note_sent(static_cast<std::uint64_t>(n));
+    if (e.words.has_to_send()) return true;
+  }
+  if (e.words.is_finished() && !e.fin_sent) {
+    e.fin_sent = true;
+    shutdown(e.fd, SHUT_WR);
+  }
+  return false;
+}
+
+/// The connection ended or failed, and nobody may be reading from it.
+void worker::hear_end(entry& e) {
+  if (e.connecting || !e.words.has_ended() || e.words.is_broken()) return;
+  if (const int error = pending_error(e.fd); error != 0) e.words.break_send(error);
+}
+
+/// Ends a connection that the kernel has closed, once all of it has left.
+bool worker::end_if_done(entry& e) {
+  if (!e.words.is_closed()) return false;
+  // As Linux does: who closes without having read resets.
+  const bool reset = e.words.is_reset() || e.words.has_unread();
+  const bool leaves = e.fd >= 0 && !e.connecting && !e.words.is_broken() && e.words.has_to_send();
+  if (leaves && !reset) return false;
+  drop_descriptor(e, reset);
+  release(e);
+  return true;
+}
+
+}  // namespace crosswarp::socket_impl

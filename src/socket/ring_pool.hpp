@@ -1,0 +1,34 @@
+// Memory for rings: powers of two of one block that is allocated at once, as a GPU's driver may
+// wait for running kernels when it is asked for memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+
+namespace crosswarp::socket_impl {
+
+class ring_pool {
+ public:
+  static constexpr unsigned least_log2 = 12;
+  static constexpr unsigned most_log2 = 40;
+
+  /// `bytes` from `base` on, of which whole multiples of 4 KiB are used.
+  ring_pool(std::byte* base, std::uint64_t bytes);
+
+  /// The offset of 2^`log2` bytes, all zero; nothing when there are no such left.
+  std::optional<std::uint64_t> take(unsigned log2);
+  void give_back(std::uint64_t offset, unsigned log2);
+
+  [[nodiscard]] std::byte* at(std::uint64_t offset) const noexcept { return base_ + offset; }
+  [[nodiscard]] std::uint64_t bytes_in_use() const noexcept { return in_use_; }
+
+ private:
+  std::byte* base_;
+  std::array<std::set<std::uint64_t>, most_log2 + 1> free_;  // by log2 of their size
+  std::uint64_t in_use_ = 0;
+};
+
+}  // namespace crosswarp::socket_impl
