@@ -25,11 +25,17 @@ struct settings {
   int threads = 1;
 };
 
+/// What a GPU is asked for where the arguments do not say.
+struct gpu_shape {
+  int blocks = 2;
+  int threads = 128;
+};
+
 /// `--device cpu|cuda --host ADDRESS --port N --blocks N --threads N`.
 /// Throws error(invalid_argument) for anything else.
-inline settings parse(int argc, char** argv) {
+inline settings parse(int argc, char** argv, const gpu_shape& on_gpu = {}) {
   settings s;
-  bool shaped = false;
+  s.blocks = s.threads = 0;
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
     const char* const value = i + 1 < argc ? argv[i + 1] : "";
@@ -43,13 +49,14 @@ inline settings parse(int argc, char** argv) {
       s.blocks = std::stoi(value);
     } else if (name == "--threads") {
       s.threads = std::stoi(value);
-      shaped = true;
     } else {
       throw cw::error(cw::errc::invalid_argument, argv[0],
                       "'" + name + "' is none of --device, --host, --port, --blocks, --threads");
     }
   }
-  if (s.device.kind() == cw::device_kind::cuda && !shaped) s.threads = 128;
+  const bool gpu = s.device.kind() == cw::device_kind::cuda;
+  if (s.blocks == 0) s.blocks = gpu ? on_gpu.blocks : settings{}.blocks;
+  if (s.threads == 0) s.threads = gpu ? on_gpu.threads : settings{}.threads;
   return s;
 }
 
