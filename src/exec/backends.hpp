@@ -31,6 +31,9 @@ class backend {
                                      std::size_t /*bytes*/) noexcept {
     return true;
   }
+  /// Copies and kernels of `d` get at memory of `other` without a detour through the host; of its
+  /// own kind. Makes it so where it has to be asked for.
+  [[nodiscard]] virtual bool reaches(device_ref /*d*/, device_ref /*other*/) { return true; }
   /// Some stream of the device has work to do. CPUs need not know.
   [[nodiscard]] virtual bool busy(device_ref /*d*/) noexcept { return true; }
 };
@@ -66,6 +69,9 @@ inline bool owns(device_ref d, const void* p, std::size_t bytes) noexcept {
 }
 inline bool on_host(device_ref d, const void* p, std::size_t bytes) noexcept {
   return backend_of(d).on_host(d, p, bytes);
+}
+inline bool reaches(device_ref d, device_ref other) {
+  return d.kind() == other.kind() && backend_of(d).reaches(d, other);
 }
 inline bool busy(device_ref d) noexcept {
   return backend_of(d).busy(d);

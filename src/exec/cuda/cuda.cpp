@@ -250,6 +250,20 @@ class cuda_backend final : public backend {
                              std::size_t /*bytes*/) noexcept override {
     return type_of(p) != cudaMemoryTypeDevice;
   }
+  [[nodiscard]] bool reaches(device_ref d, device_ref other) override {
+    if (checked(d) == checked(other)) return true;
+    int can = 0;
+    check(cudaDeviceCanAccessPeer(&can, d.ordinal(), other.ordinal()), "cudaDeviceCanAccessPeer");
+    if (can == 0) return false;
+    const device_scope here(d.ordinal());
+    const cudaError_t e = cudaDeviceEnablePeerAccess(other.ordinal(), 0);
+    if (e == cudaErrorPeerAccessAlreadyEnabled) {
+      (void)cudaGetLastError();  // somebody asked before
+    } else {
+      check(e, "cudaDeviceEnablePeerAccess");
+    }
+    return true;
+  }
   [[nodiscard]] bool busy(device_ref d) noexcept override {
     return stream_list::instance().busy(d.ordinal());
   }

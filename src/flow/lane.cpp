@@ -1,0 +1,91 @@
+#include "flow/lane.hpp"
+
+#include "crosswarp/error.hpp"
+#include "exec/backends.hpp"
+#include "flow/copy_kernel.hpp"
+
+namespace crosswarp::flow::impl {
+namespace {
+
+struct choice {
+  transport how;
+  std::string why;
+};
+
+choice choose(const place& from, const place& to, transport asked) {
+  const bool two_devices = from && to;
+  if (asked == transport::indirect && !two_devices) {
+    throw error(errc::invalid_argument, "link",
+                "an indirect way leads from device to device; one end is the host");
+  }
+  if (asked == transport::direct && !to) {
+    throw error(errc::invalid_argument, "link",
+                "a direct way ends at a device, whose kernel copies; this one ends at the host");
+  }
+  if (asked != transport::automatic) return {asked, "asked for"};
+  if (!two_devices) return {transport::peer, "one end is the host"};
+  if (*from == *to) return {transport::peer, "one device"};
+  if (exec::reaches(*to, *from)) return {transport::peer, "the devices reach each other"};
+  return {transport::indirect, from->name() + " and " + to->name() + " do not reach each other"};
+}
+
+}  // namespace
+
+lane::lane(const place& from, const place& to, device_ref near, transport asked,
+           std::size_t packet_bytes)
+    : pull_(to     ? *to
+            : from ? *from
+                   : near),
+      packet_(packet_bytes) {
+  auto [how, why] = choose(from, to, asked);
+  how_ = how;
+  why_ = std::move(why);
+  if (how_ != transport::indirect) return;
+  push_.emplace(*from);
+  constexpr std::size_t stages = 2;  // one is pulled while the other is pushed
+  host_.emplace(*from, stages * packet_, memory_kind::pinned);
+  for (std::size_t i = 0; i < stages; ++i) stages_.push_back({i * packet_, nullptr});
+}
+
+std::shared_ptr<event> lane::copy(void* dst, const void* src, std::size_t bytes,
+                                  const completion& src_ready, const completion& dst_ready) {
+  auto done = std::make_shared<event>(pull_.device());
+  if (how_ == transport::indirect) {
+    stage s = stages_.front();
+    stages_.pop_front();
+    std::byte* const staged = host_->data() + s.at;
+    if (s.pulled) push_->wait(*s.pulled);
+    push(staged, src, bytes, src_ready);
+    dst_ready.wait(pull_);
+    pull_.copy(dst, staged, bytes);
+    pull_.record(*done);
+    stages_.push_back({s.at, done});
+    return done;
+  }
+  src_ready.wait(pull_);
+  dst_ready.wait(pull_);
+  // A kernel follows only addresses that are known to its device.
+  const bool reachable =
+      pull_.device().kind() == device_kind::cpu || exec::owns(pull_.device(), src, bytes);
+  if (how_ == transport::direct && reachable) {
+    queue_copy(pull_, dst, src, bytes);
+  } else {
+    pull_.copy(dst, src, bytes);
+  }
+  pull_.record(*done);
+  return done;
+}
+
+void lane::push(void* staged, const void* src, std::size_t bytes, const completion& src_ready) {
+  src_ready.wait(*push_);
+  push_->copy(staged, src, bytes);
+  event pushed(push_->device());
+  push_->record(pushed);
+  pull_.wait(pushed);
+}
+
+std::string lane::explain() const {
+  return std::string(to_string(how_)) + ": " + why_;
+}
+
+}  // namespace crosswarp::flow::impl

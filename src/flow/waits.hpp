@@ -1,0 +1,34 @@
+// How the host waits in a dataflow graph, and what ends that.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "crosswarp/device/poll.hpp"
+#include "crosswarp/flow.hpp"
+
+namespace crosswarp::flow::impl {
+
+class waits final : public patience {
+ public:
+  /// `keep`: what the fault word of `limits` lies in; may be null.
+  waits(const device::wait_limits& limits, std::shared_ptr<const void> keep)
+      : limits_(limits.within(limits.timeout_ns)), keep_(std::move(keep)) {}
+
+  void await(const char* call, const std::function<bool()>& ready) const override;
+  /// The first reason stays.
+  void abort(const std::string& why);
+  /// Throws when the context was aborted.
+  void check(const char* call) const;
+
+ private:
+  const device::wait_limits limits_;
+  const std::shared_ptr<const void> keep_;
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex mutex_;
+  std::string why_;
+};
+
+}  // namespace crosswarp::flow::impl

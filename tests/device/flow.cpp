@@ -1,0 +1,443 @@
+// What links, segments and routers promise, each promise by itself.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "crosswarp/world.hpp"
+#include "support/flow_graphs.hpp"
+#include "support/worlds.hpp"
+
+namespace {
+
+using namespace flow_test;
+constexpr std::size_t four = 4 * sizeof(int);
+
+// ---- sending
+
+TEST(FlowSend, MovesOnlyIntoPostedBuffers) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  const auto source = numbers(10);
+  const auto sent = l.send(all_of(source));
+  EXPECT_EQ(l.bytes_moved(), four) << "one buffer is posted";
+  EXPECT_FALSE(sent.ready());
+  EXPECT_EQ(take(l), range(0, 4));
+  EXPECT_EQ(l.bytes_moved(), 2 * four);
+  EXPECT_FALSE(sent.ready());
+  EXPECT_EQ(take(l), range(4, 8));
+  EXPECT_TRUE(sent.ready()) << "the rest has its buffer";
+  EXPECT_EQ(take(l), range(8, 10));
+  EXPECT_EQ(l.bytes_moved(), 10 * sizeof(int));
+  sent.get().sync();
+}
+
+TEST(FlowSend, SplitsToTheSizesOfTheReceiversBuffers) {
+  auto ctx = devices(3);
+  auto r = ctx.router(1, 2, flow::any_available());
+  auto in = ctx.link(flow::host, r, four, 1);
+  auto small = ctx.link(r, ctx.devices()[0], 2 * sizeof(int), 1);
+  auto large = ctx.link(r, ctx.devices()[1], 5 * sizeof(int), 1);
+  const auto source = numbers(7);
+  const auto sent = in.send(all_of(source, 77));
+  ASSERT_TRUE(sent.ready());
+  const auto a = small.receive().get();
+  const auto b = large.receive().get();
+  EXPECT_EQ(read(a), range(0, 2));
+  EXPECT_EQ(read(b), range(2, 7));
+  EXPECT_EQ(a.offset(), 0U);
+  EXPECT_EQ(b.offset(), 2 * sizeof(int));
+  EXPECT_EQ(b.tag(), 77U) << "the tag comes with every part";
+  EXPECT_EQ(a.tag(), 77U);
+  EXPECT_EQ(a.source(), 0);
+}
+
+TEST(FlowSend, IsQueuedAtOnceAndWaitsForItsSourceOnTheCopyStream) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  auto source = numbers(4);
+  gate held;
+  const auto sent = l.send(all_of(source), held.stream());
+  ASSERT_TRUE(sent.ready()) << "its copies are queued, whatever the source waits for";
+  const auto received = l.receive();
+  ASSERT_TRUE(received.ready()) << "it is matched";
+  EXPECT_FALSE(sent.get().ready()) << "the copy waits";
+  EXPECT_FALSE(received.get().arrived().ready());
+  source.write(range(40, 44));  // what the held stream would have computed
+  held.open();
+  EXPECT_EQ(read(received.get()), range(40, 44));
+  sent.get().sync();
+  EXPECT_TRUE(sent.get().ready());
+}
+
+TEST(FlowSend, OfNothingIsDoneAtOnceAndNotHeardOf) {
+  auto ctx = devices(1);
+  auto l = ctx.link(flow::host, ctx.devices()[0], four, 1);
+  const auto sent = l.send(flow::segment{});
+  ASSERT_TRUE(sent.ready());
+  EXPECT_TRUE(sent.get().ready());
+  EXPECT_FALSE(l.receive().ready());
+  EXPECT_EQ(l.bytes_moved(), 0U);
+}
+
+TEST(FlowSend, AfterShutdownIsAnError) {
+  auto ctx = devices(1);
+  auto l = ctx.link(flow::host, ctx.devices()[0], four, 1);
+  const auto source = numbers(4);
+  l.shutdown();
+  l.shutdown();  // changes nothing
+  expect_error([&] { (void)l.send(all_of(source)); }, cw::errc::invalid_argument, "has shut down");
+  expect_error([&] { (void)l.send(flow::segment{}); }, cw::errc::invalid_argument, "has shut down");
+}
+
+TEST(FlowSend, KeepsOrderBetweenTwoEnds) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], 3 * sizeof(int), 3);
+  const auto first = numbers(10);
+  const auto second = numbers(10, 10);
+  (void)l.send(all_of(first));
+  (void)l.send(all_of(second));
+  l.shutdown();
+  EXPECT_EQ(drain(l), range(0, 20));
+}
+
+TEST(FlowSend, OwnBuffersAreFilledOnAStreamAndUsedAgain) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
+  cw::stream s(test_device());
+  std::vector<int> got;
+  for (int i = 0; i < 6; ++i) {
+    const auto source = numbers(4, 4 * i);
+    const auto mine = l.send_buffer(s);
+    ASSERT_EQ(mine.size(), four);
+    s.copy(mine.data(), source.data(), four);
+    (void)l.send({mine.data(), four}, s);
+    s.sync();
+    const auto part = take(l);
+    got.insert(got.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(got, range(0, 24));
+  (void)l.send_buffer(s);
+  const auto last = l.send_buffer(s);
+  expect_error([&] { (void)l.send_buffer(s); }, cw::errc::invalid_argument, "all 2 buffers");
+  (void)last;
+}
+
+TEST(FlowSend, AnOwnBufferIsNotWrittenBeforeItsLastSendIsDone) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  cw::stream s(test_device());
+  const auto first = numbers(4);
+  const auto second = numbers(4, 4);
+  auto mine = l.send_buffer(s);
+  s.copy(mine.data(), first.data(), four);
+  s.sync();
+  gate held;
+  (void)l.send({mine.data(), four}, held.stream());
+  mine = l.send_buffer(s);  // the host goes on, the stream waits
+  s.copy(mine.data(), second.data(), four);
+  EXPECT_FALSE(flow::completion(s).ready());
+  held.open();
+  EXPECT_EQ(take(l), range(0, 4));
+  (void)l.send({mine.data(), four}, s);
+  EXPECT_EQ(take(l), range(4, 8));
+}
+
+// ---- receiving
+
+TEST(FlowReceive, IsReadyWhenMatched) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
+  const auto received = l.receive();
+  EXPECT_FALSE(received.ready());
+  const auto source = numbers(4);
+  (void)l.send(all_of(source));
+  EXPECT_TRUE(received.ready());
+  EXPECT_EQ(read(received.get()), range(0, 4));
+}
+
+struct add_one {
+  CW_FN void operator()(const dev::kernel_context&, int* x, std::size_t n) const {
+    for (std::size_t i = 0; i < n; ++i) ++x[i];
+  }
+};
+
+TEST(FlowReceive, AStreamWaitsForTheDataAndTheHostDoesNot) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  const auto source = numbers(4);
+  gate held;
+  (void)l.send(all_of(source), held.stream());
+  const auto s = l.receive().get();
+  cw::stream work(test_device());
+  s.wait(work);
+  cw::launch(work, {}, add_one{}, s.as<int>().data(), s.as<int>().size());
+  EXPECT_FALSE(flow::completion(work).ready());
+  held.open();
+  work.sync();
+  EXPECT_EQ(read(s), range(1, 5));
+}
+
+TEST(FlowReceive, ABufferThatIsStillUsedIsOverwrittenOnlyAfterItsEvent) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  const auto source = numbers(8);
+  (void)l.send(all_of(source));
+  const auto first = l.receive().get();
+  EXPECT_EQ(read(first), range(0, 4));
+  gate held;  // a kernel that still reads the buffer
+  l.release(first, held.stream());
+  const auto next = l.receive();
+  ASSERT_TRUE(next.ready()) << "matched: the host waits for nothing";
+  EXPECT_FALSE(next.get().arrived().ready()) << "the copy waits";
+  held.open();
+  EXPECT_EQ(read(next.get()), range(4, 8));
+}
+
+TEST(FlowReceive, EachSegmentIsReleasedOnceWhereItCame) {
+  auto ctx = devices(2);
+  auto a = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
+  auto b = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
+  const auto source = numbers(8);
+  (void)a.send(all_of(source));
+  const auto s = a.receive().get();
+  expect_error([&] { b.release(s); }, cw::errc::invalid_argument, "another link");
+  a.release(s);
+  expect_error([&] { a.release(s); }, cw::errc::invalid_argument, "given back before");
+  (void)a.send(all_of(source));  // the buffer is in use again, by another segment
+  expect_error([&] { a.release(s); }, cw::errc::invalid_argument, "given back before");
+  expect_error([&] { a.release({}); }, cw::errc::invalid_argument, "empty");
+}
+
+// ---- the end
+
+TEST(FlowShutdown, ReceivesEndWithAnEmptySegmentWhenAllSendersHaveShutDown) {
+  auto ctx = devices(3);
+  auto r = ctx.router(2, 1, flow::gather());
+  auto a = ctx.link(ctx.devices()[0], r, four, 1);
+  auto b = ctx.link(ctx.devices()[1], r, four, 1);
+  auto out = ctx.link(r, ctx.devices()[2], four, 1);
+  const auto first = out.receive();
+  const auto second = out.receive();
+  a.shutdown();
+  EXPECT_FALSE(first.ready());
+  const auto source = numbers(4);
+  (void)b.send(all_of(source));
+  b.shutdown();
+  ASSERT_TRUE(first.ready());
+  EXPECT_EQ(read(first.get()), range(0, 4));
+  EXPECT_EQ(first.get().source(), 1);
+  ASSERT_TRUE(second.ready());
+  EXPECT_TRUE(second.get().empty());
+  EXPECT_TRUE(out.receive().get().empty()) << "and every later one";
+}
+
+TEST(FlowShutdown, WhatWasSentBeforeStillArrives) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  const auto source = numbers(12);
+  (void)l.send(all_of(source));
+  l.shutdown();
+  EXPECT_EQ(drain(l), range(0, 12));
+}
+
+TEST(FlowShutdown, OfAnOutputThatNobodyReachesIsThere) {
+  auto ctx = devices(3);
+  auto r = ctx.router(3, 3, flow::tree_reduction());
+  std::vector<flow::link> out;
+  for (const auto d : ctx.devices()) (void)ctx.link(d, r, four, 1);
+  for (const auto d : ctx.devices()) out.push_back(ctx.link(r, d, four, 1));
+  EXPECT_TRUE(out[1].receive().get().empty()) << "a leaf";
+  EXPECT_FALSE(out[0].receive().ready()) << "the root";
+}
+
+// ---- nothing hangs
+
+TEST(FlowWaits, EndAtTheDeadline) {
+  auto ctx = devices(2, std::chrono::milliseconds(20));
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  expect_error([&] { (void)l.receive().get(); }, cw::errc::timeout, "20 ms");
+  const auto source = numbers(8);
+  const auto sent = l.send(all_of(source));
+  expect_error([&] { (void)sent.get(); }, cw::errc::timeout, "20 ms");
+  gate held;
+  auto other = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  (void)other.send({source.data(), four}, held.stream());
+  expect_error([&] { other.receive().get().sync(); }, cw::errc::timeout, "sync");
+}
+
+TEST(FlowWaits, EndWhenTheContextIsAborted) {
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  const auto received = l.receive();
+  std::thread other([&] { ctx.abort("the input is broken"); });
+  expect_error([&] { (void)received.get(); }, cw::errc::aborted, "the input is broken");
+  other.join();
+  const auto source = numbers(4);
+  expect_error([&] { (void)l.send(all_of(source)); }, cw::errc::aborted, "the input is broken");
+  expect_error([&] { (void)l.receive(); }, cw::errc::aborted, "the input is broken");
+}
+
+// ---- the graph
+
+TEST(FlowGraph, SaysWhatIsWrongWithIt) {
+  const auto bad = cw::errc::invalid_argument;
+  expect_error([] { flow::context none({}); }, bad, "at least one device");
+  expect_error(
+      [] {
+        flow::context both({cw::device_ref::cpu(), cw::device_ref::cuda(0)});
+      },
+      bad, "streams of one kind");
+  auto ctx = devices(2);
+  const auto a = ctx.devices()[0];
+  const auto b = ctx.devices()[1];
+  expect_error([&] { (void)ctx.router(0, 1, flow::gather()); }, bad, "at least one input");
+  expect_error([&] { (void)ctx.router(1, 1, {}); }, bad, "choose and reachable");
+  auto r = ctx.router(1, 2, flow::any_available());
+  auto in = ctx.link(a, r, four, 1);
+  auto out = ctx.link(r, b, four, 1);
+  const auto source = numbers(4);
+  expect_error([&] { (void)in.send(all_of(source)); }, bad, "1 of 2 outputs");
+  expect_error([&] { (void)ctx.link(a, r, four, 1); }, bad, "all 1 inputs");
+  (void)ctx.link(r, flow::host, four, 1);
+  expect_error([&] { (void)ctx.link(r, b, four, 1); }, bad, "all 2 outputs");
+  auto other = ctx.router(1, 1, flow::ring());
+  expect_error([&] { (void)ctx.link(r, other, four, 1); }, bad, "put a device between");
+  expect_error([&] { (void)ctx.link(a, b, 0, 1); }, bad, "at least 1 buffer");
+  expect_error([&] { (void)ctx.link(a, b, four, 0); }, bad, "at least 1 buffer");
+  expect_error(
+      [&] {
+        (void)ctx.link({flow::endpoint::kind::device, 2}, b, four, 1);
+      },
+      bad, "device2 is none");
+  expect_error(
+      [&] {
+        (void)ctx.link({flow::endpoint::kind::router, 9}, b, four, 1);
+      },
+      bad, "router9 is none");
+  expect_error([&] { (void)ctx.link(a, other, four, 1, {.how = flow::transport::peer}); }, bad,
+               "by the link that receives");
+  expect_error([&] { (void)in.receive(); }, bad, "leads to a router");
+  expect_error([&] { in.release({}); }, bad, "leads to a router");
+  expect_error([&] { (void)out.send(all_of(source)); }, bad, "comes from a router");
+  expect_error([&] { out.shutdown(); }, bad, "comes from a router");
+  expect_error([&] { (void)ctx.device(flow::host); }, bad, "no device");
+}
+
+TEST(FlowGraph, IsDrawnWithWhatWentOverEachLink) {
+  auto ctx = devices(1);
+  auto r = ctx.router(1, 1, flow::gather());
+  auto in = ctx.link(flow::host, r, four, 1, {.name = "in \"one\""});
+  auto out = ctx.link(r, ctx.devices()[0], four, 1);
+  const auto source = numbers(5);
+  (void)in.send(all_of(source));
+  const std::string dot = ctx.to_dot();
+  EXPECT_NE(dot.find("digraph"), std::string::npos);
+  EXPECT_NE(dot.find("\"router0\" [shape=diamond, label=\"gather\"]"), std::string::npos) << dot;
+  EXPECT_NE(dot.find("\"host\" -> \"router0\" [label=\"in \\\"one\\\"\n20 bytes\"]"),
+            std::string::npos)
+      << dot;
+  EXPECT_NE(dot.find("\"router0\" -> \"device0\" [label=\"16 bytes\"]"), std::string::npos) << dot;
+}
+
+TEST(FlowGraph, EveryTransportMovesTheSameBytes) {
+  for (const auto how : {flow::transport::automatic, flow::transport::peer, flow::transport::direct,
+                         flow::transport::indirect}) {
+    auto ctx = devices(2);
+    auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], 10 * sizeof(int), 2, {.how = how});
+    const auto source = numbers(1003);
+    (void)l.send(all_of(source));
+    l.shutdown();
+    EXPECT_EQ(drain(l), range(0, 1003)) << to_string(how);
+    const std::string why = l.explain();
+    EXPECT_NE(
+        why.find(how == flow::transport::automatic ? "peer transfer: one device" : to_string(how)),
+        std::string::npos)
+        << why;
+  }
+  auto ctx = devices(1);
+  const auto d = ctx.devices()[0];
+  expect_error([&] { (void)ctx.link(flow::host, d, four, 1, {.how = flow::transport::indirect}); },
+               cw::errc::invalid_argument, "from device to device");
+  expect_error([&] { (void)ctx.link(d, flow::host, four, 1, {.how = flow::transport::direct}); },
+               cw::errc::invalid_argument, "ends at a device");
+}
+
+TEST(FlowGraph, TheIndirectWayWaitsForItsSourceAndItsTarget) {
+  auto ctx = devices(2);
+  auto l =
+      ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1, {.how = flow::transport::indirect});
+  const auto source = numbers(8);
+  gate source_held;
+  gate target_held;
+  (void)l.send(all_of(source), source_held.stream());
+  const auto first = l.receive().get();
+  EXPECT_FALSE(first.arrived().ready());
+  source_held.open();
+  EXPECT_EQ(read(first), range(0, 4));
+  l.release(first, target_held.stream());
+  const auto second = l.receive().get();
+  EXPECT_FALSE(second.arrived().ready());
+  target_held.open();
+  EXPECT_EQ(read(second), range(4, 8));
+}
+
+// ---- ranks
+
+TEST(FlowWorld, RanksOfOneProcessShareAGraph) {
+  const auto rank_main = [](cw::world& w) {
+    flow::context ctx(w);
+    auto r = ctx.router(w.size(), w.size(), flow::ring());
+    std::vector<flow::link> to;
+    std::vector<flow::link> from;
+    for (const auto d : ctx.devices()) to.push_back(ctx.link(d, r, four, 1));
+    for (const auto d : ctx.devices()) from.push_back(ctx.link(r, d, four, 2));
+    w.barrier();  // the graph is made
+    auto& mine = to[static_cast<std::size_t>(w.rank())];
+    const auto source = numbers(10, 100 * w.rank());
+    const auto sent = mine.send(all_of(source));
+    mine.shutdown();
+    const int left = (w.rank() + w.size() - 1) % w.size();
+    EXPECT_EQ(drain(from[static_cast<std::size_t>(w.rank())]), range(100 * left, 100 * left + 10));
+    sent.get().sync();
+    w.barrier();
+  };
+  if (cw::launched()) {
+    on_ranks(3, [](cw::world& w) {
+      if (w.size() == 1) return;
+      expect_error([&] { flow::context ctx(w); }, cw::errc::not_supported, "another process");
+    });
+  } else {
+    on_ranks(3, rank_main);
+  }
+}
+
+TEST(FlowWorld, RanksThatMakeDifferentGraphsAreTold) {
+  if (cw::launched()) GTEST_SKIP() << "ranks of one process alone share a graph";
+  on_ranks(2, [](cw::world& w) {
+    flow::context ctx(w);
+    if (w.rank() == 0) (void)ctx.router(1, 1, flow::ring());
+    w.barrier();
+    if (w.rank() == 1) {
+      expect_error([&] { (void)ctx.router(1, 2, flow::ring()); }, cw::errc::asymmetric,
+                   "another made a router of 1 inputs, 1 outputs");
+    }
+    w.barrier();
+  });
+}
+
+TEST(FlowWorld, WaitsEndWhenARankThrows) {
+  if (cw::launched()) GTEST_SKIP() << "ranks of one process alone share a graph";
+  try {
+    cw::run_local(2, test_options(), [](cw::world& w) {
+      flow::context ctx(w);
+      auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+      if (w.rank() == 0) throw std::runtime_error("lost its way");
+      expect_error([&] { (void)l.receive().get(); }, cw::errc::aborted, "receive");
+    });
+    FAIL() << "what the rank threw is thrown";
+  } catch (const std::runtime_error& e) {
+    EXPECT_NE(std::string(e.what()).find("lost its way"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace

@@ -1,0 +1,180 @@
+// Links on which kernels send and receive themselves.
+#include "crosswarp/flow_link.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "crosswarp/world_launch.hpp"
+#include "protocols/flow_stream.hpp"
+#include "support/flow_graphs.hpp"
+#include "support/worlds.hpp"
+
+namespace {
+
+using namespace protocols;
+using cw::flow::device_link;
+constexpr std::size_t packet = 5 * sizeof(int);
+
+/// From each rank to the next.
+std::vector<std::unique_ptr<device_link>> chain(cw::world& w, std::size_t bytes, int buffers) {
+  std::vector<std::unique_ptr<device_link>> all;
+  for (int r = 0; r + 1 < w.size(); ++r) {
+    all.push_back(std::make_unique<device_link>(w, r, r + 1, bytes, buffers));
+  }
+  return all;
+}
+
+template <class Who>
+void check_chain(int ranks, int threads, int buffers, int packets) {
+  on_ranks(ranks, [&](cw::world& w) {
+    if (w.size() == 1) return;
+    const auto links = chain(w, packet, buffers);
+    const auto at = [&](int i) {
+      const bool is = i >= 0 && i + 1 < w.size();
+      return is ? links[static_cast<std::size_t>(i)]->device() : flow::link{};
+    };
+    cw::buffer<outcome> out(w.options().device, 1);
+    cw::launch(w, {.threads = threads}, flow_chain<Who>{}, w.device(), at(w.rank() - 1),
+               at(w.rank()), packets, out.data());
+    w.stream().sync();
+    const outcome o = out.read()[0];
+    EXPECT_EQ(o.waits, status::ok) << to_string(o.waits) << " on rank " << w.rank();
+    EXPECT_EQ(o.wrong, 0) << "on rank " << w.rank();
+    w.barrier();
+  });
+}
+
+TEST(FlowLink, PacketsArriveInOrderThroughAChain) {
+  check_chain<by_thread>(3, 1, 2, 200);
+  check_chain<by_warp>(3, 32, 1, 50);
+  check_chain<by_block>(3, 48, 3, 50);
+  check_chain<by_block>(2, 48, 4, 3);
+  check_chain<by_thread>(2, 1, 2, 0);
+}
+
+struct send_some {
+  CW_FN void operator()(const dev::kernel_context& ctx, const flow::link& l, const int* values,
+                        std::size_t count, bool last, status* out) const {
+    const auto g = ctx.block();
+    auto to = flow::sender::open(g, l);
+    status s = to.send(g, values, count * sizeof(int), 7);
+    if (s == status::ok && last) s = to.shutdown(g);
+    if (s == status::ok && last) {
+      s = to.shutdown(g);  // changes nothing
+      if (to.send(g, values, sizeof(int)) != status::invalid) s = status::unsupported;
+      if (to.reserve(g) != status::invalid) s = status::unsupported;
+    }
+    if (g.rank() == 0) *out = s;
+  }
+};
+
+/// A later kernel goes on where the one before ended; and what is longer than a packet is split.
+TEST(FlowLink, GoesFromKernelsToTheHost) {
+  device_link l(test_device(), packet, 2);
+  const auto values = flow_test::numbers(23);
+  cw::buffer<status> out(test_device(), 1, cw::memory_kind::pinned);
+  cw::stream s(test_device());
+  const int* from = values.data();
+  cw::launch(s, {.threads = 40}, send_some{}, l.device(), from, std::size_t{11}, false, out.data());
+  cw::launch(s, {.threads = 40}, send_some{}, l.device(), from + 11, std::size_t{12}, true,
+             out.data());
+  const dev::thread_group me;
+  auto in = flow::receiver::open(me, l.device());
+  std::vector<int> got;
+  flow::packet p;
+  status outcome = in.receive(me, p);
+  for (; outcome == status::ok; outcome = in.receive(me, p)) {
+    EXPECT_LE(p.bytes, packet);
+    EXPECT_EQ(p.tag, 7U);
+    const auto* data = reinterpret_cast<const int*>(p.data);
+    got.insert(got.end(), data, data + p.bytes / sizeof(int));
+    ASSERT_EQ(in.release(me), status::ok);
+  }
+  EXPECT_EQ(outcome, status::closed);
+  EXPECT_EQ(got, flow_test::range(0, 23));
+  s.sync();
+  EXPECT_EQ(out.read()[0], status::ok) << to_string(out.read()[0]);
+}
+
+struct sum_all {
+  CW_FN void operator()(const dev::kernel_context& ctx, const flow::link& l, long* sum,
+                        status* out) const {
+    const auto g = ctx.thread();
+    auto in = flow::receiver::open(g, l);
+    flow::packet p;
+    status s = in.receive(g, p);
+    for (; s == status::ok; s = in.receive(g, p)) {
+      for (std::size_t i = 0; i < p.bytes / sizeof(int); ++i) {
+        *sum += reinterpret_cast<const int*>(p.data)[i];
+      }
+      if (in.release(g) != status::ok) break;
+    }
+    *out = s;
+  }
+};
+
+TEST(FlowLink, GoesFromTheHostToAKernel) {
+  device_link l(test_device(), packet, 1);
+  cw::buffer<long> sum(test_device(), 1);
+  cw::buffer<status> out(test_device(), 1);
+  cw::stream s(test_device());
+  cw::launch(s, {}, sum_all{}, l.device(), sum.data(), out.data());
+  const dev::thread_group me;
+  auto to = flow::sender::open(me, l.device());
+  const auto values = flow_test::range(0, 100);
+  ASSERT_EQ(to.send(me, values.data(), values.size() * sizeof(int)), status::ok);
+  ASSERT_EQ(to.send(me, values.data(), 0), status::ok) << "nothing, and nobody hears of it";
+  ASSERT_EQ(to.shutdown(me), status::ok);
+  s.sync();
+  EXPECT_EQ(out.read()[0], status::closed);
+  EXPECT_EQ(sum.read()[0], 4950);
+}
+
+TEST(FlowLink, AFullLinkPushesBackUntilTheDeadline) {
+  device_link l(test_device(), packet, 2, std::chrono::milliseconds(20));
+  const dev::thread_group me;
+  auto to = flow::sender::open(me, l.device());
+  const auto values = flow_test::range(0, 15);
+  EXPECT_EQ(to.send(me, values.data(), 15 * sizeof(int)), status::timeout);
+  EXPECT_EQ(to.shutdown(me), status::timeout) << "there is no packet to say it in";
+  auto in = flow::receiver::open(me, l.device());
+  flow::packet p;
+  ASSERT_EQ(in.receive(me, p), status::ok);
+  EXPECT_EQ(reinterpret_cast<const int*>(p.data)[4], 4);
+  ASSERT_EQ(in.release(me), status::ok);
+  EXPECT_EQ(to.shutdown(me), status::ok);
+  ASSERT_EQ(in.receive(me, p), status::ok) << "what was sent before the end";
+  EXPECT_EQ(reinterpret_cast<const int*>(p.data)[0], 5);
+  ASSERT_EQ(in.release(me), status::ok);
+  EXPECT_EQ(in.receive(me, p), status::closed);
+}
+
+TEST(FlowLink, AnEmptyLinkIsWaitedForUntilTheDeadline) {
+  device_link l(test_device(), packet, 2, std::chrono::milliseconds(20));
+  const dev::thread_group me;
+  auto in = flow::receiver::open(me, l.device());
+  flow::packet p;
+  EXPECT_EQ(in.receive(me, p), status::timeout);
+}
+
+TEST(FlowLink, SaysWhatIsWrong) {
+  const auto bad = cw::errc::invalid_argument;
+  flow_test::expect_error([] { device_link l(test_device(), 0, 1); }, bad, "at least 1 buffer");
+  flow_test::expect_error([] { device_link l(test_device(), 8, 0); }, bad, "at least 1 buffer");
+  device_link l(test_device(), packet, 1);
+  const dev::thread_group me;
+  auto to = flow::sender::open(me, l.device());
+  EXPECT_EQ(to.send(me, packet + 1), status::invalid) << "more than a packet holds";
+  flow::link nobody;
+  flow::packet p;
+  EXPECT_EQ(flow::sender::open(me, nobody).reserve(me), status::invalid);
+  EXPECT_EQ(flow::sender::open(me, nobody).shutdown(me), status::invalid);
+  EXPECT_EQ(flow::receiver::open(me, nobody).receive(me, p), status::invalid);
+  on_ranks(2, [&](cw::world& w) {
+    flow_test::expect_error([&] { device_link none(w, 0, w.size(), packet, 1); }, bad,
+                            "is none of");
+  });
+}
+
+}  // namespace
