@@ -299,6 +299,8 @@ std::string pattern(std::size_t n, unsigned seed = 1) {
 /// Each test ends with as many descriptors and rings as it began with.
 class Socket : public testing::Test {
  protected:
+  /// What a device opens when it is used first stays open.
+  static void SetUpTestSuite() { const cw::socket::service first(test_device(), small()); }
   void SetUp() override { descriptors_ = open_descriptors(); }
   void TearDownService() { net_.reset(); }
   void TearDown() override {

@@ -89,18 +89,22 @@ struct pass_gate {
 /// Work queued on its stream waits until the host opens it.
 class gate {
  public:
-  gate() : line_(test_device(), 1, cw::memory_kind::pinned), stream_(test_device()) {
-    cw::launch(stream_, {}, pass_gate{}, line_.data());
-  }
+  gate() : line_(test_device(), 1, cw::memory_kind::pinned), stream_(test_device()) {}
   ~gate() { open(); }
   gate(const gate&) = delete;
   gate& operator=(const gate&) = delete;
   void open() { dev::signal(*line_.data()).set(1); }
-  cw::stream& stream() { return stream_; }
+  /// Held from the first call on, and not before: a GPU allocates for nobody while a kernel waits.
+  cw::stream& stream() {
+    if (!is_held_) cw::launch(stream_, {}, pass_gate{}, line_.data());
+    is_held_ = true;
+    return stream_;
+  }
 
  private:
   cw::buffer<dev::signal_line> line_;
   cw::stream stream_;
+  bool is_held_ = false;
 };
 
 }  // namespace flow_test

@@ -30,8 +30,8 @@ struct alignas(16) tile_of {
 template <class T>
 CW_FN inline void load_wide(float (&wide)[row_tile], const T* from, int n) noexcept {
   tile_of<T> held = {};
-  if (n == row_tile && takes_whole<sizeof(held)>(from)) {
-    copy_whole<sizeof(held)>(held.values, from);
+  if (n == row_tile && takes_whole<sizeof(held.values)>(from)) {
+    copy_whole<sizeof(held.values)>(held.values, from);
   } else {
     for (int i = 0; i < row_tile; ++i) {
       if (i < n) held.values[i] = from[i];
@@ -44,8 +44,8 @@ template <class T>
 CW_FN inline void store_narrow(T* to, const float (&wide)[row_tile], int n) noexcept {
   tile_of<T> held;
   for (int i = 0; i < row_tile; ++i) held.values[i] = narrow<T>(wide[i]);
-  if (n == row_tile && takes_whole<sizeof(held)>(to)) {
-    copy_whole<sizeof(held)>(to, held.values);
+  if (n == row_tile && takes_whole<sizeof(held.values)>(to)) {
+    copy_whole<sizeof(held.values)>(to, held.values);
     return;
   }
   for (int i = 0; i < row_tile; ++i) {
