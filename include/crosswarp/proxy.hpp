@@ -12,6 +12,7 @@ enum class path_choice {
   automatic,  ///< mapped memory where there is some, else the proxy
   mapped,     ///< mapped memory only
   proxy,      ///< the proxy, also to ranks whose memory is mapped
+  rdma,       ///< entries that kernels write for an adapter, also to ranks whose memory is mapped
 };
 
 struct proxy_options {

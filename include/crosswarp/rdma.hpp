@@ -34,8 +34,8 @@ enum class backend {
   mlx5,   ///< an mlx5 adapter, and no thread (libmlx5); not yet run on hardware
 };
 
-/// How many soft devices there are, whom they reach, and what they do to find faults in their users,
-/// from a seed. All contexts of a process that live at a time ask for the same.
+/// How many soft devices there are, whom they reach, and what they do to find faults in their
+/// users, from a seed. All contexts of a process that live at a time ask for the same.
 struct soft_options {
   int devices = 1;
   /// Other processes may be on other machines, and are reached by UCX. Else they are on this one,
@@ -112,7 +112,7 @@ struct endpoint_address {
 enum class endpoint_state {
   made,    ///< not connected
   ready,   ///< carries out what is posted
-  failed,  ///< an entry failed; all others are flushed. Make a new endpoint.
+  failed,  ///< an entry failed; all others are flushed. Reset it, or make another one.
 };
 const char* to_string(endpoint_state s) noexcept;
 
@@ -129,6 +129,10 @@ class endpoint {
   /// Throws error(invalid_argument), error(not_supported) when nothing leads there.
   void connect(const endpoint_address& peer);
   [[nodiscard]] endpoint_state state() const;
+  /// Makes it anew, whatever its state: its queues are empty, and it is not connected. It has
+  /// another number and address, so its peer has to reset and connect, too. No kernel uses it, and
+  /// what device() gave before is of no more use.
+  void reset();
 
   /// For kernels on the device of its context, by value; valid while this lives. `limits` end its
   /// waits: a world's, or by default 30 s.
@@ -169,6 +173,9 @@ class device_context {
   /// Memory of crosswarp::buffer, or any of the host's for kernels on CPU threads.
   /// Throws error(invalid_argument) for no memory.
   [[nodiscard]] memory_region register_memory(void* p, std::size_t bytes, access allowed) const;
+  /// All memory that kernels use here, for this side's own part in entries: sources, and where
+  /// results go. Throws error(not_supported) where an adapter has no such keys.
+  [[nodiscard]] memory_region register_everything() const;
 
  private:
   friend class adapter;

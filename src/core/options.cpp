@@ -22,7 +22,8 @@ const std::vector<setting>& all() {
        "bytes of symmetric heap on each rank, such as 4096, 64K, 512M, 2G"},
       {"CROSSWARP_HEAP_KIND", "device", "where the heap lies: device, or pinned (host memory)"},
       {"CROSSWARP_PATH", "auto",
-       "way to other ranks: auto, mapped (loads and stores only), proxy (commands to the host)"},
+       "way to other ranks: auto, mapped (loads and stores only), proxy (commands to the host), "
+       "rdma (entries that kernels write for the soft NIC)"},
       {"CROSSWARP_ENGINE", "auto", "what the proxy works with: auto, ucx, mpi, local"},
       {"CROSSWARP_ENGINE_PATH", "", "folder with engines, looked at before the usual ones"},
       {"CROSSWARP_RDMA_WIRE", "auto",

@@ -13,7 +13,7 @@
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
 #include "exec/cpu/executor.hpp"
-#include "local_memory.hpp"
+#include "memory/private_memory.hpp"
 
 namespace crosswarp {
 
@@ -628,14 +628,14 @@ bool proxy::start_part(operation& op, std::uint64_t remote, std::uint64_t local,
 /// From and to addresses that a kernel gave, which may be anything.
 status proxy::read_local(std::byte* to, std::uint64_t from, std::size_t bytes) const noexcept {
   const auto* address = reinterpret_cast<const std::byte*>(from);
-  if (!exec::owns(device_, address, bytes)) return read_private(to, address, bytes);
+  if (!exec::owns(device_, address, bytes)) return memory::read_private(to, address, bytes);
   return copy_gpu(to, address, bytes);
 }
 
 status proxy::write_local(std::uint64_t to, const std::byte* from,
                           std::size_t bytes) const noexcept {
   auto* address = reinterpret_cast<std::byte*>(to);
-  if (!exec::owns(device_, address, bytes)) return write_private(address, from, bytes);
+  if (!exec::owns(device_, address, bytes)) return memory::write_private(address, from, bytes);
   return copy_gpu(address, from, bytes);
 }
 

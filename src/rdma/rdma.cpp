@@ -1,6 +1,7 @@
 #include "crosswarp/rdma.hpp"
 
 #include <bit>
+#include <limits>
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/error.hpp"
@@ -128,15 +129,17 @@ std::size_t receive_bytes(const endpoint_options& o) {
 }
 
 /// A completion queue shows that nothing is in it yet.
-buffer<mlx5::cqe64> unused_completions(device_ref d, std::size_t n) {
-  buffer<mlx5::cqe64> b(d, n, memory_kind::pinned);
-  std::vector<mlx5::cqe64> unused(n);
+void clear(buffer<mlx5::cqe64>& b) {
+  std::vector<mlx5::cqe64> unused(b.size());
   for (auto& e : unused) {
     for (auto& w : e.words) w = ~std::uint64_t{0};
   }
   static_assert(mlx5::cqe_unused == 0xff);
   b.write(unused);
-  return b;
+}
+template <class T>
+void clear(buffer<T>& b) {
+  b.write(std::vector<T>(b.size()));
 }
 
 }  // namespace
@@ -144,13 +147,14 @@ buffer<mlx5::cqe64> unused_completions(device_ref d, std::size_t n) {
 /// The queues are in host memory that kernels reach, what kernels share among themselves is in the
 /// device's own.
 struct endpoint::state_type {
-  state_type(verbs::adapter& a, std::shared_ptr<verbs::fabric> f, device_ref d,
+  state_type(std::shared_ptr<verbs::adapter> a, std::shared_ptr<verbs::fabric> f, device_ref d,
              const endpoint_options& o)
       : fabric(std::move(f)),
+        adapter(std::move(a)),
         options(o),
         work(d, receive_bytes(o) + count(o.send_depth) * mlx5::block_bytes, memory_kind::pinned),
-        sent(unused_completions(d, count(o.completions))),
-        received(unused_completions(d, 2 * count(o.receive_depth))),
+        sent(d, count(o.completions), memory_kind::pinned),
+        received(d, 2 * count(o.receive_depth), memory_kind::pinned),
         record(d, 1, memory_kind::pinned),
         cq_records(d, 2, memory_kind::pinned),
         event(d, 1, memory_kind::pinned),
@@ -158,6 +162,23 @@ struct endpoint::state_type {
         readers(d, 2),
         send_ends(d, count(o.send_depth)),
         receive_ends(d, count(o.receive_depth)) {
+    start(d);
+  }
+
+  /// Also again: nothing is left of what was.
+  void start(device_ref d) {
+    pair.reset();
+    clear(work);
+    clear(sent);
+    clear(received);
+    clear(record);
+    clear(cq_records);
+    clear(event);
+    clear(queues);
+    clear(readers);
+    clear(send_ends);
+    clear(receive_ends);
+    const endpoint_options& o = options;
     verbs::qp_setup s;
     s.kernels = d;
     s.send_depth = static_cast<std::uint32_t>(o.send_depth);
@@ -171,7 +192,7 @@ struct endpoint::state_type {
                      o.collapsed};
     s.queues.received = {received.data(), cq_records.data() + 1,
                          static_cast<std::uint32_t>(received.size()), false};
-    pair = a.make_queue_pair(s);
+    pair = adapter->make_queue_pair(s);
     view.queues = s.queues;
     view.queues.qpn = pair->qpn();
     view.queues.doorbell = pair->doorbell();
@@ -184,6 +205,7 @@ struct endpoint::state_type {
   }
 
   std::shared_ptr<verbs::fabric> fabric;
+  std::shared_ptr<verbs::adapter> adapter;
   endpoint_options options;
   buffer<std::byte> work;  ///< the receive queue, then the send queue
   buffer<mlx5::cqe64> sent;
@@ -212,6 +234,9 @@ endpoint_address endpoint::address() const noexcept {
 void endpoint::connect(const endpoint_address& peer) {
   state_->pair->connect(peer);
 }
+void endpoint::reset() {
+  state_->start(state_->work.device());
+}
 endpoint_state endpoint::state() const {
   return state_->pair->state();
 }
@@ -222,7 +247,7 @@ device::rdma::endpoint endpoint::device(const device::wait_limits& limits) const
 }
 
 endpoint device_context::make_endpoint(const endpoint_options& options) const {
-  return endpoint(std::make_unique<endpoint::state_type>(*adapter_, fabric_, kernels_,
+  return endpoint(std::make_unique<endpoint::state_type>(adapter_, fabric_, kernels_,
                                                          checked(options, *adapter_)));
 }
 
@@ -237,6 +262,18 @@ memory_region::memory_region(std::unique_ptr<state_type> s, const device::rdma::
     : state_(std::move(s)), region_(as) {}
 memory_region::~memory_region() = default;
 memory_region::memory_region(memory_region&&) noexcept = default;
+
+memory_region device_context::register_everything() const {
+  verbs::memory_range m;
+  m.bytes = std::numeric_limits<std::size_t>::max();
+  m.device = kernels_;
+  m.on_host = kernels_.kind() == device_kind::cpu;
+  auto s = std::make_unique<memory_region::state_type>();
+  s->fabric = fabric_;
+  s->registered = adapter_->register_memory(m, access::local_write);
+  const device::rdma::region as{0, m.bytes, s->registered->lkey(), s->registered->rkey()};
+  return {std::move(s), as};
+}
 
 memory_region device_context::register_memory(void* p, std::size_t bytes, access allowed) const {
   if (p == nullptr || bytes == 0) {

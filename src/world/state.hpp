@@ -11,6 +11,7 @@
 #include "members.hpp"
 #include "memory/allocator.hpp"
 #include "proxy/proxy.hpp"
+#include "rdma_path.hpp"
 #include "transports/mapped/mapped.hpp"
 #include "world_trace.hpp"
 
@@ -63,8 +64,10 @@ class state {
   }
   /// The peers of a mapping, in memory that the device can read.
   [[nodiscard]] peers_here table_of(const mapped::mapping& m) const;
-  /// Makes a mapping's memory known to the proxy, if there is one; returns its region.
+  /// Makes a mapping's memory known to the proxy or to the path rdma, if there is one; returns its
+  /// region.
   std::uint16_t add_region(const mapped::mapping& m, std::size_t bytes, bool on_host);
+  void remove_region(std::uint16_t id);
   [[nodiscard]] std::vector<operation_stats> stats() const;
   void reset_stats();
   /// Notes a call that ends now, when the world is traced.
@@ -85,8 +88,9 @@ class state {
   std::unique_ptr<peers_here> peers;
   std::unique_ptr<buffer<device::mapped_profile>> profile;  // null unless asked for
   std::unique_ptr<world_trace> trace;  // null unless asked for; outlives what notes in it
-  std::vector<bool> by_proxy;          // by rank: reached by commands
+  std::vector<bool> by_proxy;          // by rank: reached by commands, or by entries
   std::unique_ptr<crosswarp::proxy> proxy;
+  std::unique_ptr<rdma_path> rdma;  // instead of the proxy
   memory::allocator blocks;
   std::size_t touched = 0;  // the heap from here on is as zero as it came
   device::symmetric<device::signal_line> test_lines;
@@ -101,6 +105,7 @@ class state {
   [[nodiscard]] std::optional<error> late_kernel() const;
   void lay_out_heap();
   void start_proxy();
+  void start_rdma();
   void show_stats();
   std::string agree_on_engine(const std::string& mine);
 };

@@ -21,17 +21,17 @@ namespace crosswarp {
 
 proxy_options proxy_options::from_environment() {
   proxy_options o;
-  const auto one_of = [](const char* variable, const char* a, const char* b, const char* c) {
+  const auto one_of = [](const char* variable, std::initializer_list<const char*> words) {
     auto v = options::read(variable);
-    if (v && *v != a && *v != b && *v != c) {
-      throw error(errc::invalid_argument, variable,
-                  "'" + *v + "' is none of " + a + ", " + b + (*c != '\0' ? ", " : "") + c);
-    }
-    return v;
+    if (!v || std::find(words.begin(), words.end(), *v) != words.end()) return v;
+    std::string all;
+    for (const char* w : words) all += (all.empty() ? "" : ", ") + std::string(w);
+    throw error(errc::invalid_argument, variable, "'" + *v + "' is none of " + all);
   };
-  if (const auto v = one_of("CROSSWARP_PATH", "auto", "mapped", "proxy")) {
+  if (const auto v = one_of("CROSSWARP_PATH", {"auto", "mapped", "proxy", "rdma"})) {
     o.path = *v == "mapped"  ? path_choice::mapped
              : *v == "proxy" ? path_choice::proxy
+             : *v == "rdma"  ? path_choice::rdma
                              : path_choice::automatic;
   }
   if (const auto v = options::read("CROSSWARP_ENGINE")) o.engine = *v;
@@ -47,11 +47,11 @@ proxy_options proxy_options::from_environment() {
     }
     o.depth = static_cast<int>(*v);
   }
-  if (const auto v = one_of("CROSSWARP_QUEUE_KIND", "pinned", "device", "")) {
+  if (const auto v = one_of("CROSSWARP_QUEUE_KIND", {"pinned", "device"})) {
     o.queue_kind = *v == "device" ? memory_kind::device : memory_kind::pinned;
   }
-  if (const auto v = one_of("CROSSWARP_STAGING", "never", "always", "")) o.staged = *v == "always";
-  if (const auto v = one_of("CROSSWARP_PROGRESS", "thread", "user", "")) o.thread = *v == "thread";
+  if (const auto v = one_of("CROSSWARP_STAGING", {"never", "always"})) o.staged = *v == "always";
+  if (const auto v = one_of("CROSSWARP_PROGRESS", {"thread", "user"})) o.thread = *v == "thread";
   return o;
 }
 
@@ -197,6 +197,9 @@ bool wants_stats() {
 
 void state::lay_out_heap() {
   heap = mapped::map_new(request(), whole_heap(options, boot->size()));
+  view.limits = {faults->words.data(), static_cast<std::uint64_t>(options.timeout.count()),
+                 faults->words.data() + 1};
+  if (trace) view.limits.trace = trace->events().kernels();
   start_proxy();
   peers = std::make_unique<peers_here>(table_of(*heap));
   const int rank = boot->rank();
@@ -205,15 +208,13 @@ void state::lay_out_heap() {
   view.rank = rank;
   view.size = size;
   view.peers = peers->view;
-  view.limits = {faults->words.data(), static_cast<std::uint64_t>(options.timeout.count()),
-                 faults->words.data() + 1};
-  if (trace) view.limits.trace = trace->events().kernels();
   if (trace || wants_stats()) {
     profile = std::make_unique<buffer<device::mapped_profile>>(options.device, 1);
     reset_stats();
     view.profile = profile->data();
   }
   if (proxy) view.proxy = device::proxy(proxy->memory(), view.limits);
+  if (rdma) view.proxy = device::proxy(rdma->memory(), view.limits);
   view.all = device::barrier({view.peers, rank, 0, lines}, rank, size, view.limits);
   test_lines = {view.peers, rank, lines * sizeof(device::signal_line),
                 static_cast<std::size_t>(size)};
@@ -224,7 +225,7 @@ peers_here state::table_of(const mapped::mapping& m) const {
   for (int r = 0; r < boot->size(); ++r) {
     const auto i = static_cast<std::size_t>(r);
     if (r != boot->rank() && by_proxy[i]) {
-      table.push_back({nullptr, device::path::proxy});
+      table.push_back({nullptr, rdma ? device::path::rdma : device::path::proxy});
       continue;
     }
     std::byte* const base = m.base[i];
@@ -279,6 +280,7 @@ void state::start_proxy() {
   const int size = boot->size();
   by_proxy.assign(static_cast<std::size_t>(size), false);
   const path_choice path = options.proxy.path;
+  if (path == path_choice::rdma) return start_rdma();
   // The same on all ranks, so that all of them make an engine or none.
   if (path == path_choice::mapped || (path == path_choice::automatic && who.nodes == 1)) return;
   bool all_mapped = true;
@@ -331,6 +333,32 @@ void state::start_proxy() {
             std::count(by_proxy.begin(), by_proxy.end(), true), " of ", size, " ranks");
 }
 
+/// All ranks are reached by entries.
+void state::start_rdma() {
+  const int size = boot->size();
+  by_proxy.assign(static_cast<std::size_t>(size), true);
+  const bool on_host =
+      options.device.kind() == device_kind::cpu || options.heap_kind == memory_kind::pinned;
+  if (!on_host) {
+    throw error(errc::not_supported, "path rdma",
+                "the soft NIC's atomics on a GPU's memory are not atomic to its kernels: put the "
+                "heap in host memory with CROSSWARP_HEAP_KIND=pinned");
+  }
+  // All ranks of a process share a soft NIC, which has 4095 endpoints.
+  constexpr int most = 2048;
+  rdma_path::setup s;
+  s.device = options.device;
+  s.rank = boot->rank();
+  s.size = size;
+  s.queues = std::clamp(most / size / size, 1, queue_count(options));
+  s.machines = who.nodes > 1;
+  s.limits = view.limits;
+  s.meet = [this](bytes mine) { return boot->allgather(std::move(mine), options.timeout); };
+  rdma = std::make_unique<rdma_path>(s);
+  add_region(*heap, whole_heap(options, size), on_host);
+  log::info(boot->rank(), "entries for ", rdma->name(), " reach all ", size, " ranks");
+}
+
 /// All ranks take the same engine, or none starts.
 std::string state::agree_on_engine(const std::string& mine) {
   const auto all = boot->allgather(packer().text(mine).take(), options.timeout);
@@ -345,6 +373,7 @@ std::string state::agree_on_engine(const std::string& mine) {
 }
 
 std::uint16_t state::add_region(const mapped::mapping& m, std::size_t size, bool on_host) {
+  if (rdma) return rdma->add_region(m.base[static_cast<std::size_t>(boot->rank())], size);
   if (!proxy) return 0;
   const std::uint16_t id = proxy->free_region();
   const proxy_impl::region_info mine{m.base[static_cast<std::size_t>(boot->rank())], size, on_host,
@@ -367,6 +396,11 @@ std::uint16_t state::add_region(const mapped::mapping& m, std::size_t size, bool
   }
   proxy->install_region(id, mine, std::move(sizes), std::move(offers));
   return id;
+}
+
+void state::remove_region(std::uint16_t id) {
+  if (proxy) proxy->remove_region(id);
+  if (rdma) rdma->remove_region(id);
 }
 
 void state::check(const char* call) const {
@@ -395,6 +429,7 @@ void state::tell_swallowed(const char* call, bool told) const noexcept {
 void state::finish_commands() {
   const trace::span traced(recorder(), trace::host_call::finish);
   if (proxy) proxy->finish_all(options.timeout);
+  if (rdma) rdma->finish(stream);
 }
 
 void state::finish_trace() {
@@ -683,7 +718,7 @@ void world::check() const {
 }
 
 bool world::has_proxy() const noexcept {
-  return state_->proxy != nullptr;
+  return state_->proxy != nullptr || state_->rdma != nullptr;
 }
 bool world::progress() noexcept {
   return state_->proxy != nullptr && state_->proxy->progress();
@@ -699,6 +734,7 @@ void world::reset_stats() {
 std::string world::path_to(int rank) const {
   if (rank == this->rank()) return "self";
   if (state_->by_proxy.at(static_cast<std::size_t>(rank))) {
+    if (state_->rdma) return "rdma (" + state_->rdma->name() + ")";
     return "proxy (" + std::string(state_->proxy->can().name) + ")";
   }
   return state_->heap->base.at(static_cast<std::size_t>(rank)) == nullptr ? "none"
@@ -748,7 +784,7 @@ registration::~registration() {
     // The world is broken: the others have stopped.
     state_->owner->tell_swallowed("end of a registration", told);
   }
-  if (state_->owner->proxy) state_->owner->proxy->remove_region(state_->region);
+  state_->owner->remove_region(state_->region);
 }
 
 registration::registration(registration&&) noexcept = default;

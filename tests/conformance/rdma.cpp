@@ -1010,6 +1010,30 @@ TEST_P(RdmaErrors, ThePeerIsGone) {
   EXPECT_EQ(perform_one(a, r).why, syndrome::retries_exceeded);
 }
 
+TEST_P(RdmaErrors, AnEndpointThatFailedWorksAgainAfterReset) {
+  const auto d = open();
+  side a(d, options(16));
+  side b(d, options(16));
+  connect(a, b);
+  for (int i = 0; i < 3; ++i) {
+    request r = write_of(a, b, 8);
+    EXPECT_EQ(perform_all(a, std::vector<request>(20, r)).back().outcome, status::ok);
+    r.remote.rkey = 0;
+    EXPECT_EQ(perform_one(a, r).why, syndrome::remote_access);
+    EXPECT_EQ(b.ep.state(), rdma::endpoint_state::failed);
+    const auto before = a.ep.qpn();
+    a.ep.reset();
+    b.ep.reset();
+    EXPECT_NE(a.ep.qpn(), before) << "answers to the old one find nobody";
+    EXPECT_EQ(a.ep.state(), rdma::endpoint_state::made);
+    connect(a, b);
+    post_recv(b, 0, 64);
+    EXPECT_EQ(perform_one(a, {.op = operation::send, .bytes = 8, .local = a.local()}).outcome,
+              status::ok);
+    EXPECT_EQ(received(b, 1)[0].bytes, 8U);
+  }
+}
+
 /// Entries behind one that fails, all under way at once.
 struct one_bad_among {
   CW_FN void operator()(const context& ctx, const view& ep, request good, request bad, int count,

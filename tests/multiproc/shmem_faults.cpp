@@ -17,6 +17,7 @@ const path mapped{"mapped", "1", {}};
 const path local{"proxy", "1", {{"CROSSWARP_PATH", "proxy"}, {"CROSSWARP_ENGINE", "local"}}};
 const path ucx{"ucx", "3", {{"CROSSWARP_ENGINE", "ucx"}}};
 const path mixed{"mapped and ucx", "2", {{"CROSSWARP_ENGINE", "ucx"}}};
+const path rdma{"rdma", "1", {{"CROSSWARP_PATH", "rdma"}}};
 bool is_here(const path& p) {
   return CROSSWARP_HAVE_UCX != 0 || p.nodes == std::string("1");
 }
@@ -100,7 +101,8 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, LostPe,
                                          loss{"get", local}, loss{"get", ucx}, loss{"get", mixed},
                                          loss{"get_alone", ucx}, loss{"atomic", mapped},
                                          loss{"atomic", ucx}, loss{"lock", mapped},
-                                         loss{"lock", ucx}));
+                                         loss{"lock", ucx}, loss{"barrier", rdma},
+                                         loss{"get_alone", rdma}, loss{"atomic", rdma}));
 
 // ---- programs of C, started by somebody who leaves the others alone
 

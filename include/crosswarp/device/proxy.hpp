@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "crosswarp/device/group.hpp"
+#include "crosswarp/device/rdma_path.hpp"
 #include "crosswarp/device/signal.hpp"
 
 namespace crosswarp {
@@ -208,6 +209,8 @@ struct proxy_memory {
   std::uint32_t queues = 0;
   std::uint32_t depth = 0;           ///< a power of two
   crosswarp::proxy* host = nullptr;  ///< CPU kernels lend it their waiting threads
+  /// Not null: commands become entries, and nothing of the above is there but `queues`.
+  const rdma_path* rdma = nullptr;
 };
 
 /// A queue in use by one thread or group. Copies are free; each remembers where it was.
@@ -339,6 +342,7 @@ class proxy_queue {
   std::uint32_t shift_ = 0;
   std::uint32_t index_ = 0;
   crosswarp::proxy* host_ = nullptr;
+  const rdma_path* rdma_ = nullptr;
   wait_limits limits_;
   // What this object remembers, so that a queue used by one thread costs one look at it.
   std::uint64_t next_ = 0;      // ticket to try: right as long as nobody else uses the queue

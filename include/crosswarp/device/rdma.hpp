@@ -348,6 +348,10 @@ class basic_endpoint {
   /// completion is that of the first.
   template <group G>
   [[nodiscard]] CW_FN completion quiet(const G& g) const noexcept;
+  /// Whether everything before index `end` is complete, as far as somebody has looked; see posted.
+  [[nodiscard]] CW_FN bool is_complete(std::uint64_t end) const noexcept;
+  /// What made the send queue fail; ok when nothing has.
+  [[nodiscard]] CW_FN completion first_failure() const noexcept;
   /// The next receive that completed, in the order they were posted. Each goes to one caller.
   template <group G>
   [[nodiscard]] CW_FN completion wait_recv(const G& g) const noexcept;

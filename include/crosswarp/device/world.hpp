@@ -17,6 +17,7 @@ enum class path : std::uint8_t {
   self,    ///< this rank's own memory
   mapped,  ///< loads, stores and atomics
   proxy,   ///< commands to the host, see proxy.hpp
+  rdma,    ///< entries for an adapter, see rdma_path.hpp; the same calls as for the proxy
 };
 
 /// A rank's part of some symmetric memory, as seen from here.

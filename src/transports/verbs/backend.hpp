@@ -14,7 +14,8 @@ using rdma::access;
 using rdma::endpoint_address;
 using rdma::endpoint_state;
 
-/// Memory that kernels of `device` use; `on_host` when the host may follow addresses in it.
+/// Memory that kernels of `device` use; `on_host` when the host may follow addresses in it. Without
+/// a base: all memory there is; error(not_supported) where an adapter has no key for that.
 struct memory_range {
   std::byte* base = nullptr;
   std::size_t bytes = 0;

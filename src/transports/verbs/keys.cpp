@@ -5,6 +5,7 @@
 
 #include "crosswarp/buffer.hpp"
 #include "memory/host_copy.hpp"
+#include "memory/private_memory.hpp"
 
 namespace crosswarp::verbs {
 
@@ -36,10 +37,30 @@ key_table::verdict key_table::find(std::uint32_t key, std::uint64_t address, std
   if (index == 0 || index > slots_.size()) return verdict::no_such_key;
   const slot& s = slots_[index - 1];
   if (!s.used || s.generation != (key & 0xffU)) return verdict::no_such_key;
+  if (s.range.base == nullptr) {
+    if (!rdma::allows(s.allowed, want)) return verdict::not_allowed;
+    return find_anywhere(s, address, bytes, found);
+  }
   const std::uint64_t offset = address - reinterpret_cast<std::uintptr_t>(s.range.base);
   if (offset > s.range.bytes || bytes > s.range.bytes - offset) return verdict::out_of_bounds;
   if (!rdma::allows(s.allowed, want)) return verdict::not_allowed;
   found = {s.range.base + offset, bytes, s.range.device, s.range.on_host};
+  return verdict::ok;
+}
+
+/// By a key of all memory: what is registered otherwise, too, is known to be there.
+key_table::verdict key_table::find_anywhere(const slot& all, std::uint64_t address,
+                                            std::uint64_t bytes, piece& found) const noexcept {
+  if (address == 0 || address + bytes < address) return verdict::out_of_bounds;
+  found = {reinterpret_cast<std::byte*>(address), bytes, all.range.device, all.range.on_host,
+           !all.range.on_host};
+  for (const slot& s : slots_) {
+    const std::uint64_t offset = address - reinterpret_cast<std::uintptr_t>(s.range.base);
+    if (!s.used || s.range.base == nullptr || offset > s.range.bytes) continue;
+    if (bytes > s.range.bytes - offset) continue;
+    found = {s.range.base + offset, bytes, s.range.device, s.range.on_host};
+    break;
+  }
   return verdict::ok;
 }
 
@@ -49,6 +70,12 @@ namespace {
 
 bool copy_some(std::byte* to, const std::byte* from, std::size_t bytes, const piece& target,
                const piece& source) noexcept {
+  if (target.on_host && source.on_host && !source.believed) {
+    return memory::read_private(to, from, bytes) == status::ok;
+  }
+  if (target.on_host && source.on_host && !target.believed) {
+    return memory::write_private(to, from, bytes) == status::ok;
+  }
   if (target.on_host && source.on_host) {
     memory::copy_for_kernels(to, from, bytes);
     return true;

@@ -16,6 +16,7 @@ struct piece {
   std::size_t bytes = 0;
   device_ref device = device_ref::cpu();
   bool on_host = true;
+  bool believed = true;  ///< else the address may be anything
 };
 /// Memory of the NIC's own.
 piece own_piece(const void* p, std::size_t bytes) noexcept;
@@ -43,11 +44,12 @@ class key_table {
     std::uint8_t generation = 0;  ///< the key's last byte, so that an old key is not a new one
     bool used = false;
   };
+  [[nodiscard]] verdict find_anywhere(const slot& all, std::uint64_t address, std::uint64_t bytes,
+                                      piece& found) const noexcept;
   std::vector<slot> slots_;
 };
 
-/// Copies from one list to the other until either ends; false when memory of a GPU could not be
-/// reached.
+/// Copies from one list to the other until either ends; false when memory could not be reached.
 bool copy_pieces(std::span<const piece> to, std::span<const piece> from) noexcept;
 
 /// An atomic operation of a peer.

@@ -232,6 +232,7 @@ class soft_fabric_type final : public fabric {
     const std::uint64_t id = (static_cast<std::uint64_t>(random()) << 32U | random()) ^
                              static_cast<std::uint64_t>(getpid());
     const reach_choice how = choose_reach(o);
+    reaches_machines = how.how == reach::ucx;
     for (int i = 0; i < o.devices; ++i) {
       carriers_.push_back(make_carrier(how));
       networks_.push_back({how.always, carriers_.back().get()});
@@ -258,6 +259,7 @@ class soft_fabric_type final : public fabric {
   [[nodiscard]] std::vector<std::shared_ptr<adapter>> adapters() override { return adapters_; }
 
   const rdma::soft_options options;
+  bool reaches_machines = false;
 
  private:
   std::vector<std::unique_ptr<carrier>> carriers_;
@@ -281,7 +283,16 @@ std::shared_ptr<fabric> soft_fabric(const rdma::soft_options& o) {
   if (f == nullptr) {
     f = std::make_shared<soft_fabric_type>(o);
     living = f;
-  } else if (f->options != o) {
+    return f;
+  }
+  rdma::soft_options asked = o;
+  asked.machines = f->options.machines;
+  if (o.machines && !f->reaches_machines) {
+    throw error(errc::invalid_argument, "rdma context",
+                "another context of this process reaches this machine alone; end it first, or set "
+                "its soft_options::machines");
+  }
+  if (f->options != asked) {
     throw error(errc::invalid_argument, "rdma context",
                 "another context of this process has other soft_options; end it first");
   }

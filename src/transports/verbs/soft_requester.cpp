@@ -14,7 +14,7 @@ namespace {
 constexpr int entries_per_visit = 64;
 /// An answer that takes longer does not come: the other end's process is stopped, or its machine
 /// is. One whose process died is known at once.
-constexpr std::chrono::seconds silence(5);
+constexpr std::chrono::seconds silence(20);
 
 /// It brings something back.
 bool fetches(opcode op) noexcept {

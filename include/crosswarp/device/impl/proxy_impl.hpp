@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "crosswarp/device/impl/cpu_hooks.hpp"
+#include "crosswarp/device/impl/rdma_path_impl.hpp"
 #include "crosswarp/device/proxy.hpp"
 
 namespace crosswarp::device {
@@ -107,6 +108,7 @@ CW_FN inline proxy_queue::proxy_queue(const proxy_memory& m, std::uint32_t index
       shift_(impl::log2_of(m.depth)),
       index_(index),
       host_(m.host),
+      rdma_(m.rdma),
       // Without the fault word: the proxy answers every command, also when a rank is lost, and
       // those to other ranks go on.
       limits_{nullptr, limits.timeout_ns, limits.late, -1, limits.trace} {}
@@ -224,7 +226,7 @@ CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine,
 
 CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c,
                                                           publish how) noexcept {
-  if (entries_ == nullptr) return {status::unreachable, 0};
+  if (entries_ == nullptr && rdma_ == nullptr) return {status::unreachable, 0};
   held_slot mine{};
   const bool traced = limits_.trace != nullptr;
   const std::uint64_t began = traced ? trace_ticks() : 0;
@@ -248,6 +250,10 @@ CW_FN inline proxy_queue::answer proxy_queue::issue_alone(const proxy_command& c
 
 CW_FN inline proxy_queue::answer proxy_queue::issue_at(held_slot& mine, const proxy_command& c,
                                                        publish how) noexcept {
+  if (rdma_ != nullptr) {
+    const impl::rdma_answer a = impl::perform_by_rdma(rdma_, index_, c);
+    return {a.outcome, a.value};
+  }
   deadline by(limits_);
   by.blame(c.pe);
   by.do_not_trace();

@@ -449,6 +449,15 @@ CW_FN inline completion basic_endpoint<P>::quiet(const G& g) const noexcept {
 }
 
 template <class P>
+CW_FN inline bool basic_endpoint<P>::is_complete(std::uint64_t end) const noexcept {
+  return reached(impl::done_of(p_.send), end);
+}
+template <class P>
+CW_FN inline completion basic_endpoint<P>::first_failure() const noexcept {
+  return impl::fault_of(p_.send) != 0 ? first_failure(p_.send) : completion{};
+}
+
+template <class P>
 CW_FN inline bool basic_endpoint<P>::take_received(completion& c) const noexcept {
   cq_state& s = *p_.received;
   if (!impl::try_lock(s.lock)) return false;

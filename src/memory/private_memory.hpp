@@ -5,7 +5,7 @@
 
 #include "crosswarp/status.hpp"
 
-namespace crosswarp::proxy_impl {
+namespace crosswarp::memory {
 
 /// Copies from an address that may be anything. invalid when some of it cannot be read.
 status read_private(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
@@ -13,4 +13,4 @@ status read_private(std::byte* to, const std::byte* from, std::size_t bytes) noe
 /// what comes before may have been.
 status write_private(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
-}  // namespace crosswarp::proxy_impl
+}  // namespace crosswarp::memory

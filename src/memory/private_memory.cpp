@@ -1,4 +1,4 @@
-#include "local_memory.hpp"
+#include "memory/private_memory.hpp"
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "core/log.hpp"
 
-namespace crosswarp::proxy_impl {
+namespace crosswarp::memory {
 namespace {
 
 using transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
@@ -58,4 +58,4 @@ status write_private(std::byte* to, const std::byte* from, std::size_t bytes) no
   return status::ok;
 }
 
-}  // namespace crosswarp::proxy_impl
+}  // namespace crosswarp::memory
