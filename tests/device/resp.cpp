@@ -351,6 +351,16 @@ TEST(Resp, AnswersTheSameHoweverTheBytesCome) {
   }
 }
 
+// Only the first byte of a line's end is looked at, as redis does. Of a request that came in pieces
+// the second one was looked for, and the arguments were read from nowhere.
+TEST(Resp, LinesMayEndOddlyInPiecesToo) {
+  const server s;
+  const std::string in = "*2\rx$4\rxECHOxx$1\rxaxx";
+  for (const std::size_t piece : {1U, 2U, 7U, 100U}) {
+    EXPECT_EQ(s.ask(in, {.piece = piece}).text, bulk("a")) << piece;
+  }
+}
+
 TEST(Resp, CutAtAnyByteItGivesThePartOfTheAnswer) {
   const server s;
   const std::string all = mixture();
