@@ -138,6 +138,29 @@ TEST(HttpServer, WrkFindsNoErrors) {
   EXPECT_THAT(report, Not(HasSubstr("Non-2xx"))) << report;
 }
 
+TEST(HttpServer, AKernelGetsThePagesOfAKernel) {
+  const server s("http_server");
+  const auto get = [&](const std::string& path) {
+    return std::vector<std::string>{CROSSWARP_SERVERS "/http_client", "--port", s.port(), "--path",
+                                    path};
+  };
+  EXPECT_THAT(output_of(get("/")), HasSubstr("sent by a kernel"));
+  EXPECT_THAT(output_of(get("/numbers")), testing::EndsWith("\n199998\n199999\n"));
+  process none(get("/none"));
+  ASSERT_TRUE(none.wait(limit));
+  EXPECT_EQ(none.code(), 1) << none.report();
+  EXPECT_EQ(none.out(), "404 Not Found\n");
+}
+
+TEST(HttpClient, TellsThatNobodyAnswers) {
+  std::string port;
+  { port = server("http_server").port(); }
+  process p({CROSSWARP_SERVERS "/http_client", "--port", port});
+  ASSERT_TRUE(p.wait(limit));
+  EXPECT_EQ(p.code(), 2) << p.report();
+  EXPECT_THAT(p.err(), HasSubstr("Connection refused"));
+}
+
 TEST(MatmulServer, MultipliesWhatASocketSends) {
   const server s("matmul_server");
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
