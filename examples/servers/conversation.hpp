@@ -27,6 +27,7 @@ struct conversation {
   std::uint64_t written;
   std::uint64_t dropped;  ///< bytes that came after the last words
   stage where;
+  bool waits;  ///< the engine is to be called again even if nothing comes
 };
 
 /// A block's places for connections, and the listener's, which is the first.
@@ -93,6 +94,7 @@ struct serve_connections {
         c.state = {};
         c.begin = c.end = c.sent = c.written = c.dropped = 0;
         c.where = stage::open;
+        c.waits = false;
       }
       ++count;
     }
@@ -109,10 +111,16 @@ struct serve_connections {
         c.where == stage::leaving ? drop(g, net, s, mine, c) : answer(g, net, s, engine, mine, c);
     if (g.rank() == 0) {
       mine.talks[i] = c;
-      mine.items[i].wanted = c.sent < c.written ? sock::event::writable : sock::event::readable;
+      mine.items[i].wanted = wanted(c);
     }
     g.sync();
     return goes_on;
+  }
+
+  static CW_FN std::uint16_t wanted(const conversation<State>& c) {
+    if (c.sent < c.written) return sock::event::writable;
+    // There is room: so poll() returns at once.
+    return c.waits ? sock::event::readable | sock::event::writable : sock::event::readable;
   }
 
   template <class G>
@@ -133,12 +141,13 @@ struct serve_connections {
       const step_result r = engine.step(g, c.state, text(c.in + c.begin, c.end - c.begin), c.out,
                                         static_cast<std::size_t>(mine.out_bytes));
       c.begin += r.consumed;
+      c.waits = r.waits;
       c.sent = 0;
       c.written = r.produced;
       if (r.close) c.where = stage::last_words;
       if (!send(g, net, s, c)) return false;
       if (r.produced == 0 && r.consumed == 0) break;
-    } while (c.sent == c.written && c.where == stage::open && c.begin < c.end);
+    } while (c.sent == c.written && c.where == stage::open);
     if (c.sent < c.written) return true;
     if (c.where == stage::open) return came != 0;  // 0: the peer has said all
     c.where = stage::leaving;

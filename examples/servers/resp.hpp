@@ -23,7 +23,10 @@ class resp {
     shard_locks locks(keys_);
     for (int since_release = 1; r.consumed < in.size && !r.close; ++since_release) {
       const std::size_t start = answers.written();
-      if (answers.left() < small_answer) break;
+      if (answers.left() < small_answer) {
+        r.waits = true;
+        break;
+      }
       if (since_release % requests_per_hold == 0) locks.release();
       // Words are worked on at the end of `out`.
       const std::size_t aside = in[r.consumed] == '*' ? 0 : room_for_words(options_.line_bytes);
@@ -35,11 +38,17 @@ class resp {
         r.consumed = in.size;
         break;
       }
-      if (q.state != parse_state::complete) break;
+      if (q.state != parse_state::complete) {
+        r.waits = q.state == parse_state::no_room;
+        break;
+      }
       if (q.args.count > 0) {
         writer answer(out + start, room - start - work);
         const verdict v = answer_to(q, locks, answer);
-        if (v == verdict::again) break;
+        if (v == verdict::again) {
+          r.waits = true;
+          break;
+        }
         answers.back_to(start + answer.written());
         r.close = v == verdict::quit;
       }

@@ -131,8 +131,8 @@ CW_FN inline request scan_arguments(text in, const resp_options& o, resp_connect
   r.bytes = at;
   if (!from_start) {  // what earlier steps saw is at another place by now
     const char* p = in.data;
-    while (*p++ != '\n') {
-    }
+    while (*p != '\r') ++p;
+    p += 2;
     for (std::uint32_t i = 0; i < r.args.count && i < arguments::kept; ++i) {
       r.args.first[i] = next_bulk(p);
     }
