@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "crosswarp/world.hpp"
+#include "support/flow_gate.hpp"
 #include "support/flow_graphs.hpp"
 #include "support/worlds.hpp"
 
@@ -15,9 +16,9 @@ constexpr std::size_t four = 4 * sizeof(int);
 // ---- sending
 
 TEST(FlowSend, MovesOnlyIntoPostedBuffers) {
+  const auto source = numbers(10);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  const auto source = numbers(10);
   const auto sent = l.send(all_of(source));
   EXPECT_EQ(l.bytes_moved(), four) << "one buffer is posted";
   EXPECT_FALSE(sent.ready());
@@ -32,12 +33,12 @@ TEST(FlowSend, MovesOnlyIntoPostedBuffers) {
 }
 
 TEST(FlowSend, SplitsToTheSizesOfTheReceiversBuffers) {
+  const auto source = numbers(7);
   auto ctx = devices(3);
   auto r = ctx.router(1, 2, flow::any_available());
   auto in = ctx.link(flow::host, r, four, 1);
   auto small = ctx.link(r, ctx.devices()[0], 2 * sizeof(int), 1);
   auto large = ctx.link(r, ctx.devices()[1], 5 * sizeof(int), 1);
-  const auto source = numbers(7);
   const auto sent = in.send(all_of(source, 77));
   ASSERT_TRUE(sent.ready());
   const auto a = small.receive().get();
@@ -52,9 +53,9 @@ TEST(FlowSend, SplitsToTheSizesOfTheReceiversBuffers) {
 }
 
 TEST(FlowSend, IsQueuedAtOnceAndWaitsForItsSourceOnTheCopyStream) {
+  auto source = numbers(4);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  auto source = numbers(4);
   gate held;
   const auto sent = l.send(all_of(source), held.stream());
   ASSERT_TRUE(sent.ready()) << "its copies are queued, whatever the source waits for";
@@ -80,9 +81,9 @@ TEST(FlowSend, OfNothingIsDoneAtOnceAndNotHeardOf) {
 }
 
 TEST(FlowSend, AfterShutdownIsAnError) {
+  const auto source = numbers(4);
   auto ctx = devices(1);
   auto l = ctx.link(flow::host, ctx.devices()[0], four, 1);
-  const auto source = numbers(4);
   l.shutdown();
   l.shutdown();  // changes nothing
   expect_error([&] { (void)l.send(all_of(source)); }, cw::errc::invalid_argument, "has shut down");
@@ -90,10 +91,10 @@ TEST(FlowSend, AfterShutdownIsAnError) {
 }
 
 TEST(FlowSend, KeepsOrderBetweenTwoEnds) {
-  auto ctx = devices(2);
-  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], 3 * sizeof(int), 3);
   const auto first = numbers(10);
   const auto second = numbers(10, 10);
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], 3 * sizeof(int), 3);
   (void)l.send(all_of(first));
   (void)l.send(all_of(second));
   l.shutdown();
@@ -123,11 +124,11 @@ TEST(FlowSend, OwnBuffersAreFilledOnAStreamAndUsedAgain) {
 }
 
 TEST(FlowSend, AnOwnBufferIsNotWrittenBeforeItsLastSendIsDone) {
+  const auto first = numbers(4);
+  const auto second = numbers(4, 4);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
   cw::stream s(test_device());
-  const auto first = numbers(4);
-  const auto second = numbers(4, 4);
   auto mine = l.send_buffer(s);
   s.copy(mine.data(), first.data(), four);
   s.sync();
@@ -145,11 +146,11 @@ TEST(FlowSend, AnOwnBufferIsNotWrittenBeforeItsLastSendIsDone) {
 // ---- receiving
 
 TEST(FlowReceive, IsReadyWhenMatched) {
+  const auto source = numbers(4);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
   const auto received = l.receive();
   EXPECT_FALSE(received.ready());
-  const auto source = numbers(4);
   (void)l.send(all_of(source));
   EXPECT_TRUE(received.ready());
   EXPECT_EQ(read(received.get()), range(0, 4));
@@ -162,9 +163,9 @@ struct add_one {
 };
 
 TEST(FlowReceive, AStreamWaitsForTheDataAndTheHostDoesNot) {
+  const auto source = numbers(4);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  const auto source = numbers(4);
   gate held;
   (void)l.send(all_of(source), held.stream());
   const auto s = l.receive().get();
@@ -178,9 +179,9 @@ TEST(FlowReceive, AStreamWaitsForTheDataAndTheHostDoesNot) {
 }
 
 TEST(FlowReceive, ABufferThatIsStillUsedIsOverwrittenOnlyAfterItsEvent) {
+  const auto source = numbers(8);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  const auto source = numbers(8);
   (void)l.send(all_of(source));
   const auto first = l.receive().get();
   EXPECT_EQ(read(first), range(0, 4));
@@ -194,10 +195,10 @@ TEST(FlowReceive, ABufferThatIsStillUsedIsOverwrittenOnlyAfterItsEvent) {
 }
 
 TEST(FlowReceive, EachSegmentIsReleasedOnceWhereItCame) {
+  const auto source = numbers(8);
   auto ctx = devices(2);
   auto a = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
   auto b = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
-  const auto source = numbers(8);
   (void)a.send(all_of(source));
   const auto s = a.receive().get();
   expect_error([&] { b.release(s); }, cw::errc::invalid_argument, "another link");
@@ -211,6 +212,7 @@ TEST(FlowReceive, EachSegmentIsReleasedOnceWhereItCame) {
 // ---- the end
 
 TEST(FlowShutdown, ReceivesEndWithAnEmptySegmentWhenAllSendersHaveShutDown) {
+  const auto source = numbers(4);
   auto ctx = devices(3);
   auto r = ctx.router(2, 1, flow::gather());
   auto a = ctx.link(ctx.devices()[0], r, four, 1);
@@ -220,7 +222,6 @@ TEST(FlowShutdown, ReceivesEndWithAnEmptySegmentWhenAllSendersHaveShutDown) {
   const auto second = out.receive();
   a.shutdown();
   EXPECT_FALSE(first.ready());
-  const auto source = numbers(4);
   (void)b.send(all_of(source));
   b.shutdown();
   ASSERT_TRUE(first.ready());
@@ -232,9 +233,9 @@ TEST(FlowShutdown, ReceivesEndWithAnEmptySegmentWhenAllSendersHaveShutDown) {
 }
 
 TEST(FlowShutdown, WhatWasSentBeforeStillArrives) {
+  const auto source = numbers(12);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  const auto source = numbers(12);
   (void)l.send(all_of(source));
   l.shutdown();
   EXPECT_EQ(drain(l), range(0, 12));
@@ -253,10 +254,10 @@ TEST(FlowShutdown, OfAnOutputThatNobodyReachesIsThere) {
 // ---- nothing hangs
 
 TEST(FlowWaits, EndAtTheDeadline) {
+  const auto source = numbers(8);
   auto ctx = devices(2, std::chrono::milliseconds(20));
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
   expect_error([&] { (void)l.receive().get(); }, cw::errc::timeout, "20 ms");
-  const auto source = numbers(8);
   const auto sent = l.send(all_of(source));
   expect_error([&] { (void)sent.get(); }, cw::errc::timeout, "20 ms");
   gate held;
@@ -266,13 +267,13 @@ TEST(FlowWaits, EndAtTheDeadline) {
 }
 
 TEST(FlowWaits, EndWhenTheContextIsAborted) {
+  const auto source = numbers(4);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
   const auto received = l.receive();
   std::thread other([&] { ctx.abort("the input is broken"); });
   expect_error([&] { (void)received.get(); }, cw::errc::aborted, "the input is broken");
   other.join();
-  const auto source = numbers(4);
   expect_error([&] { (void)l.send(all_of(source)); }, cw::errc::aborted, "the input is broken");
   expect_error([&] { (void)l.receive(); }, cw::errc::aborted, "the input is broken");
 }
@@ -280,6 +281,7 @@ TEST(FlowWaits, EndWhenTheContextIsAborted) {
 // ---- the graph
 
 TEST(FlowGraph, SaysWhatIsWrongWithIt) {
+  const auto source = numbers(4);
   const auto bad = cw::errc::invalid_argument;
   expect_error([] { flow::context none({}); }, bad, "at least one device");
   expect_error(
@@ -295,7 +297,6 @@ TEST(FlowGraph, SaysWhatIsWrongWithIt) {
   auto r = ctx.router(1, 2, flow::any_available());
   auto in = ctx.link(a, r, four, 1);
   auto out = ctx.link(r, b, four, 1);
-  const auto source = numbers(4);
   expect_error([&] { (void)in.send(all_of(source)); }, bad, "1 of 2 outputs");
   expect_error([&] { (void)ctx.link(a, r, four, 1); }, bad, "all 1 inputs");
   (void)ctx.link(r, flow::host, four, 1);
@@ -324,16 +325,16 @@ TEST(FlowGraph, SaysWhatIsWrongWithIt) {
 }
 
 TEST(FlowGraph, IsDrawnWithWhatWentOverEachLink) {
+  const auto source = numbers(5);
   auto ctx = devices(1);
   auto r = ctx.router(1, 1, flow::gather());
   auto in = ctx.link(flow::host, r, four, 1, {.name = "in \"one\""});
   auto out = ctx.link(r, ctx.devices()[0], four, 1);
-  const auto source = numbers(5);
   (void)in.send(all_of(source));
   const std::string dot = ctx.to_dot();
   EXPECT_NE(dot.find("digraph"), std::string::npos);
   EXPECT_NE(dot.find("\"router0\" [shape=diamond, label=\"gather\"]"), std::string::npos) << dot;
-  EXPECT_NE(dot.find("\"host\" -> \"router0\" [label=\"in \\\"one\\\"\n20 bytes\"]"),
+  EXPECT_NE(dot.find("\"host\" -> \"router0\" [label=\"in \\\"one\\\"\\n20 bytes\"]"),
             std::string::npos)
       << dot;
   EXPECT_NE(dot.find("\"router0\" -> \"device0\" [label=\"16 bytes\"]"), std::string::npos) << dot;
@@ -363,10 +364,10 @@ TEST(FlowGraph, EveryTransportMovesTheSameBytes) {
 }
 
 TEST(FlowGraph, TheIndirectWayWaitsForItsSourceAndItsTarget) {
+  const auto source = numbers(8);
   auto ctx = devices(2);
   auto l =
       ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1, {.how = flow::transport::indirect});
-  const auto source = numbers(8);
   gate source_held;
   gate target_held;
   (void)l.send(all_of(source), source_held.stream());
