@@ -17,17 +17,20 @@ struct pass_gate {
   }
 };
 
-/// Work queued on its stream waits until the host opens it.
+/// Work queued on its stream after close() waits until the host opens it. Made before the graph:
+/// while it is closed nothing is allocated, which might wait for the kernel.
 class gate {
  public:
-  gate() : line_(test_device(), 1, cw::memory_kind::pinned), stream_(test_device()) {
-    cw::launch(stream_, {}, pass_gate{}, line_.data());
-  }
+  gate() : line_(test_device(), 1, cw::memory_kind::pinned), stream_(test_device()) {}
   ~gate() { open(); }
   gate(const gate&) = delete;
   gate& operator=(const gate&) = delete;
+  /// The stream, with something on it that does not end.
+  cw::stream& close() {
+    cw::launch(stream_, {}, pass_gate{}, line_.data());
+    return stream_;
+  }
   void open() { dev::signal(*line_.data()).set(1); }
-  cw::stream& stream() { return stream_; }
 
  private:
   cw::buffer<dev::signal_line> line_;
