@@ -68,7 +68,7 @@ std::string page(const std::vector<scene>& scenes) {
   out += "</table>\n";
   for (const scene& s : scenes) {
     out += fmt::format("<h2>{} on {}</h2>\n<p>{}.</p>\n<figure>{}</figure>\n", s.name, s.device,
-                       s.story, bench::plot(s.rows));
+                       s.story, s.drawing + (s.rows.empty() ? "" : bench::plot(s.rows)));
   }
   return out + "</body></html>\n";
 }
@@ -93,11 +93,8 @@ int tour(const tour_options& o) {
   std::vector<scene> scenes;
   bool all_right = true;
   const std::vector<std::pair<const char*, scene (*)(device_ref)>> programme = {
-      {"exec", exec_scene},
-      {"memory", memory_scene},
-      {"proxy", proxy_scene},
-      {"shmem", shmem_scene},
-      {"coll", coll_scene}};
+      {"exec", exec_scene},   {"memory", memory_scene}, {"proxy", proxy_scene},
+      {"shmem", shmem_scene}, {"coll", coll_scene},     {"flow", flow_scene}};
   for (const auto& [name, play] : programme) {
     for (const device_ref d : places) {
       fmt::print("scene {} on {} ...", name, d.name());

@@ -17,6 +17,7 @@ struct scene {
   std::string path = {};
   bool verified = false;
   std::vector<bench::row> rows = {};
+  std::string drawing = {};  ///< SVG, beside what was measured
 };
 
 /// A sum by blocks that wait for each other.
@@ -29,5 +30,7 @@ scene proxy_scene(device_ref d);
 scene shmem_scene(device_ref d);
 /// The same sum by every algorithm.
 scene coll_scene(device_ref d);
+/// A filter of several devices, and its drawing.
+scene flow_scene(device_ref d);
 
 }  // namespace crosswarp::tool

@@ -264,6 +264,8 @@ class context {
   void abort(const std::string& why);
   /// The graph in the language of Graphviz, with what went over each link so far.
   [[nodiscard]] std::string to_dot() const;
+  /// The same as a picture.
+  [[nodiscard]] std::string to_svg() const;
 
  private:
   std::shared_ptr<impl::core> core_;

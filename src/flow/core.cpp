@@ -1,7 +1,6 @@
 #include "flow/core.hpp"
 
-#include <algorithm>
-#include <sstream>
+#include <functional>
 
 #include "crosswarp/error.hpp"
 
@@ -71,15 +70,6 @@ std::string name_of(endpoint e) {
       break;
   }
   return "router" + std::to_string(e.index());
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
 }
 
 }  // namespace
@@ -187,27 +177,27 @@ std::shared_ptr<port_pair> core::make_link(endpoint from, endpoint to, std::size
                                      devices_.front());
 }
 
-std::string core::to_dot() const {
+picture core::drawn() const {
   const std::scoped_lock lock(mutex_);
-  std::ostringstream out;
-  out << "digraph flow {\n  rankdir=LR;\n  \"host\" [shape=house];\n";
+  picture p;
+  p.nodes.push_back({shape::host, "host"});
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    out << "  \"device" << i << "\" [shape=box, label="
-        << quoted("device " + std::to_string(i) + "\n" + devices_[i].name()) << "];\n";
+    p.nodes.push_back({shape::device, "device " + std::to_string(i) + "\n" + devices_[i].name()});
   }
-  for (std::size_t i = 0; i < routers_.size(); ++i) {
-    out << "  \"router" << i << "\" [shape=diamond, label=" << quoted(routers_[i]->rules().name)
-        << "];\n";
-  }
+  for (const auto& r : routers_) p.nodes.push_back({shape::router, r->rules().name});
+  const auto node_of = [&](endpoint e) {
+    const auto index = static_cast<std::size_t>(e.index());
+    if (e.what() == endpoint::kind::host) return std::size_t{0};
+    return 1 + index + (e.what() == endpoint::kind::router ? devices_.size() : 0);
+  };
   for (const made& m : made_) {
     const edge* e = std::get_if<edge>(&m);
     if (e == nullptr) continue;
     const std::string bytes = std::to_string(e->ports->bytes_moved()) + " bytes";
-    out << "  \"" << name_of(e->from) << "\" -> \"" << name_of(e->to)
-        << "\" [label=" << quoted(e->name.empty() ? bytes : e->name + "\n" + bytes) << "];\n";
+    p.arrows.push_back(
+        {node_of(e->from), node_of(e->to), e->name.empty() ? bytes : e->name + "\n" + bytes});
   }
-  out << "}\n";
-  return out.str();
+  return p;
 }
 
 }  // namespace crosswarp::flow::impl

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "flow/drawing.hpp"
 #include "flow/router_core.hpp"
 
 namespace crosswarp::flow::impl {
@@ -66,7 +67,8 @@ class core {
   std::shared_ptr<port_pair> link(std::size_t n, endpoint from, endpoint to,
                                   std::size_t packet_bytes, int buffers,
                                   const link_options& options);
-  [[nodiscard]] std::string to_dot() const;
+  /// As it is, with what went over each link so far.
+  [[nodiscard]] picture drawn() const;
 
  private:
   struct made_router {

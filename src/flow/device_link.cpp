@@ -1,3 +1,6 @@
+#include <limits>
+#include <string>
+
 #include "crosswarp/error.hpp"
 #include "crosswarp/flow_link.hpp"
 
@@ -7,6 +10,11 @@ namespace {
 std::size_t checked_bytes(std::size_t packet_bytes, int buffers) {
   if (packet_bytes == 0 || buffers < 1) {
     throw error(errc::invalid_argument, "device_link", "at least 1 buffer of at least 1 byte");
+  }
+  constexpr std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / 4;
+  if (packet_bytes > most / static_cast<std::size_t>(buffers)) {
+    throw error(errc::out_of_memory, "device_link",
+                std::to_string(buffers) + " buffers of " + std::to_string(packet_bytes) + " bytes");
   }
   return device::flow::link::memory_bytes(packet_bytes, static_cast<std::uint64_t>(buffers));
 }

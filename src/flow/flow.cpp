@@ -212,7 +212,11 @@ void context::abort(const std::string& why) {
 }
 
 std::string context::to_dot() const {
-  return core_->to_dot();
+  return impl::to_dot(core_->drawn());
+}
+
+std::string context::to_svg() const {
+  return impl::to_svg(core_->drawn());
 }
 
 }  // namespace crosswarp::flow

@@ -5,14 +5,9 @@
 #include "flow/copy_kernel.hpp"
 
 namespace crosswarp::flow::impl {
-namespace {
 
-struct choice {
-  transport how;
-  std::string why;
-};
-
-choice choose(const place& from, const place& to, transport asked) {
+way_chosen choose_way(const place& from, const place& to, transport asked,
+                      const std::function<bool()>& reaches) {
   const bool two_devices = from && to;
   if (asked == transport::indirect && !two_devices) {
     throw error(errc::invalid_argument, "link",
@@ -25,11 +20,9 @@ choice choose(const place& from, const place& to, transport asked) {
   if (asked != transport::automatic) return {asked, "asked for"};
   if (!two_devices) return {transport::peer, "one end is the host"};
   if (*from == *to) return {transport::peer, "one device"};
-  if (exec::reaches(*to, *from)) return {transport::peer, "the devices reach each other"};
+  if (reaches()) return {transport::peer, "the devices reach each other"};
   return {transport::indirect, from->name() + " and " + to->name() + " do not reach each other"};
 }
-
-}  // namespace
 
 lane::lane(const place& from, const place& to, device_ref near, transport asked,
            std::size_t packet_bytes)
@@ -37,7 +30,7 @@ lane::lane(const place& from, const place& to, device_ref near, transport asked,
             : from ? *from
                    : near),
       packet_(packet_bytes) {
-  auto [how, why] = choose(from, to, asked);
+  auto [how, why] = choose_way(from, to, asked, [&] { return exec::reaches(*to, *from); });
   how_ = how;
   why_ = std::move(why);
   if (how_ != transport::indirect) return;

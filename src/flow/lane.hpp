@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,15 @@ namespace crosswarp::flow::impl {
 
 /// Where an endpoint's memory is: a device's, or, without one, the host's.
 using place = std::optional<device_ref>;
+
+struct way_chosen {
+  transport how;
+  std::string why;
+};
+/// `reaches`: whether the receiver's device gets at the sender's memory; asked where it matters.
+/// Throws error(invalid_argument) for what cannot be.
+way_chosen choose_way(const place& from, const place& to, transport asked,
+                      const std::function<bool()>& reaches);
 
 /// Copies of one lane are made in their order. Called by one thread at a time.
 class lane {

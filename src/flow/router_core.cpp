@@ -1,6 +1,7 @@
 #include "flow/router_core.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "crosswarp/error.hpp"
 
@@ -20,6 +21,16 @@ error wrong(const char* call, const std::string& why) {
   return {errc::invalid_argument, call, why};
 }
 
+/// Of all buffers; wraps nowhere.
+std::size_t bytes_of(std::size_t packet_bytes, int buffers) {
+  const auto n = static_cast<std::size_t>(buffers);
+  if (packet_bytes > std::numeric_limits<std::ptrdiff_t>::max() / n) {
+    throw error(errc::out_of_memory, "link",
+                std::to_string(n) + " buffers of " + std::to_string(packet_bytes) + " bytes");
+  }
+  return packet_bytes * n;
+}
+
 bool contains(const std::vector<int>& all, int one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
@@ -30,8 +41,7 @@ bool contains(const std::vector<int>& all, int one) {
 
 router_core::output::output(const receiver& made_of, device_ref near)
     : of(made_of),
-      memory(made_of.at ? *made_of.at : near,
-             made_of.packet_bytes * static_cast<std::size_t>(made_of.buffers),
+      memory(made_of.at ? *made_of.at : near, bytes_of(made_of.packet_bytes, made_of.buffers),
              made_of.at ? memory_kind::device : memory_kind::pinned),
       slots(static_cast<std::size_t>(made_of.buffers)) {
   for (int i = 0; i < made_of.buffers; ++i) posted.push_back(i);
@@ -141,6 +151,9 @@ void router_core::check_kind(const completion& c, const char* call) const {
 future<completion> router_core::send(int index, const segment& s, const completion& ready) {
   limits_->check("send");
   check_kind(ready, "send");
+  if (s.bytes != 0 && s.data == nullptr) {
+    throw wrong("send", std::to_string(s.bytes) + " bytes without an address");
+  }
   auto all = std::make_shared<whole>();
   all->promise = promise_of<completion>(limits_, "send");
   future<completion> result(all->promise);

@@ -15,7 +15,7 @@ class waits final : public patience {
  public:
   /// `keep`: what the fault word of `limits` lies in; may be null.
   waits(const device::wait_limits& limits, std::shared_ptr<const void> keep)
-      : limits_(limits.within(limits.timeout_ns)), keep_(std::move(keep)) {}
+      : limits_{.fault = limits.fault, .timeout_ns = limits.timeout_ns}, keep_(std::move(keep)) {}
 
   void await(const char* call, const std::function<bool()>& ready) const override;
   /// The first reason stays.

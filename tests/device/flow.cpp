@@ -4,6 +4,8 @@
 #include <thread>
 
 #include "crosswarp/world.hpp"
+#include "flow/lane.hpp"
+#include "support/flow_gate.hpp"
 #include "support/flow_graphs.hpp"
 #include "support/worlds.hpp"
 
@@ -15,9 +17,9 @@ constexpr std::size_t four = 4 * sizeof(int);
 // ---- sending
 
 TEST(FlowSend, MovesOnlyIntoPostedBuffers) {
+  const auto source = numbers(10);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  const auto source = numbers(10);
   const auto sent = l.send(all_of(source));
   EXPECT_EQ(l.bytes_moved(), four) << "one buffer is posted";
   EXPECT_FALSE(sent.ready());
@@ -32,12 +34,12 @@ TEST(FlowSend, MovesOnlyIntoPostedBuffers) {
 }
 
 TEST(FlowSend, SplitsToTheSizesOfTheReceiversBuffers) {
+  const auto source = numbers(7);
   auto ctx = devices(3);
   auto r = ctx.router(1, 2, flow::any_available());
   auto in = ctx.link(flow::host, r, four, 1);
   auto small = ctx.link(r, ctx.devices()[0], 2 * sizeof(int), 1);
   auto large = ctx.link(r, ctx.devices()[1], 5 * sizeof(int), 1);
-  const auto source = numbers(7);
   const auto sent = in.send(all_of(source, 77));
   ASSERT_TRUE(sent.ready());
   const auto a = small.receive().get();
@@ -52,11 +54,11 @@ TEST(FlowSend, SplitsToTheSizesOfTheReceiversBuffers) {
 }
 
 TEST(FlowSend, IsQueuedAtOnceAndWaitsForItsSourceOnTheCopyStream) {
-  auto ctx = devices(2);
-  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
   auto source = numbers(4);
   gate held;
-  const auto sent = l.send(all_of(source), held.stream());
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  const auto sent = l.send(all_of(source), held.close());
   ASSERT_TRUE(sent.ready()) << "its copies are queued, whatever the source waits for";
   const auto received = l.receive();
   ASSERT_TRUE(received.ready()) << "it is matched";
@@ -80,9 +82,9 @@ TEST(FlowSend, OfNothingIsDoneAtOnceAndNotHeardOf) {
 }
 
 TEST(FlowSend, AfterShutdownIsAnError) {
+  const auto source = numbers(4);
   auto ctx = devices(1);
   auto l = ctx.link(flow::host, ctx.devices()[0], four, 1);
-  const auto source = numbers(4);
   l.shutdown();
   l.shutdown();  // changes nothing
   expect_error([&] { (void)l.send(all_of(source)); }, cw::errc::invalid_argument, "has shut down");
@@ -90,10 +92,10 @@ TEST(FlowSend, AfterShutdownIsAnError) {
 }
 
 TEST(FlowSend, KeepsOrderBetweenTwoEnds) {
-  auto ctx = devices(2);
-  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], 3 * sizeof(int), 3);
   const auto first = numbers(10);
   const auto second = numbers(10, 10);
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], 3 * sizeof(int), 3);
   (void)l.send(all_of(first));
   (void)l.send(all_of(second));
   l.shutdown();
@@ -123,16 +125,16 @@ TEST(FlowSend, OwnBuffersAreFilledOnAStreamAndUsedAgain) {
 }
 
 TEST(FlowSend, AnOwnBufferIsNotWrittenBeforeItsLastSendIsDone) {
+  const auto first = numbers(4);
+  const auto second = numbers(4, 4);
+  gate held;
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
   cw::stream s(test_device());
-  const auto first = numbers(4);
-  const auto second = numbers(4, 4);
   auto mine = l.send_buffer(s);
   s.copy(mine.data(), first.data(), four);
   s.sync();
-  gate held;
-  (void)l.send({mine.data(), four}, held.stream());
+  (void)l.send({mine.data(), four}, held.close());
   mine = l.send_buffer(s);  // the host goes on, the stream waits
   s.copy(mine.data(), second.data(), four);
   EXPECT_FALSE(flow::completion(s).ready());
@@ -145,11 +147,11 @@ TEST(FlowSend, AnOwnBufferIsNotWrittenBeforeItsLastSendIsDone) {
 // ---- receiving
 
 TEST(FlowReceive, IsReadyWhenMatched) {
+  const auto source = numbers(4);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
   const auto received = l.receive();
   EXPECT_FALSE(received.ready());
-  const auto source = numbers(4);
   (void)l.send(all_of(source));
   EXPECT_TRUE(received.ready());
   EXPECT_EQ(read(received.get()), range(0, 4));
@@ -162,13 +164,13 @@ struct add_one {
 };
 
 TEST(FlowReceive, AStreamWaitsForTheDataAndTheHostDoesNot) {
+  const auto source = numbers(4);
+  cw::stream work(test_device());
+  gate held;
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  const auto source = numbers(4);
-  gate held;
-  (void)l.send(all_of(source), held.stream());
+  (void)l.send(all_of(source), held.close());
   const auto s = l.receive().get();
-  cw::stream work(test_device());
   s.wait(work);
   cw::launch(work, {}, add_one{}, s.as<int>().data(), s.as<int>().size());
   EXPECT_FALSE(flow::completion(work).ready());
@@ -178,14 +180,14 @@ TEST(FlowReceive, AStreamWaitsForTheDataAndTheHostDoesNot) {
 }
 
 TEST(FlowReceive, ABufferThatIsStillUsedIsOverwrittenOnlyAfterItsEvent) {
+  const auto source = numbers(8);
+  gate held;
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  const auto source = numbers(8);
   (void)l.send(all_of(source));
   const auto first = l.receive().get();
   EXPECT_EQ(read(first), range(0, 4));
-  gate held;  // a kernel that still reads the buffer
-  l.release(first, held.stream());
+  l.release(first, held.close());
   const auto next = l.receive();
   ASSERT_TRUE(next.ready()) << "matched: the host waits for nothing";
   EXPECT_FALSE(next.get().arrived().ready()) << "the copy waits";
@@ -194,10 +196,10 @@ TEST(FlowReceive, ABufferThatIsStillUsedIsOverwrittenOnlyAfterItsEvent) {
 }
 
 TEST(FlowReceive, EachSegmentIsReleasedOnceWhereItCame) {
+  const auto source = numbers(8);
   auto ctx = devices(2);
   auto a = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
   auto b = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2);
-  const auto source = numbers(8);
   (void)a.send(all_of(source));
   const auto s = a.receive().get();
   expect_error([&] { b.release(s); }, cw::errc::invalid_argument, "another link");
@@ -211,6 +213,7 @@ TEST(FlowReceive, EachSegmentIsReleasedOnceWhereItCame) {
 // ---- the end
 
 TEST(FlowShutdown, ReceivesEndWithAnEmptySegmentWhenAllSendersHaveShutDown) {
+  const auto source = numbers(4);
   auto ctx = devices(3);
   auto r = ctx.router(2, 1, flow::gather());
   auto a = ctx.link(ctx.devices()[0], r, four, 1);
@@ -220,7 +223,6 @@ TEST(FlowShutdown, ReceivesEndWithAnEmptySegmentWhenAllSendersHaveShutDown) {
   const auto second = out.receive();
   a.shutdown();
   EXPECT_FALSE(first.ready());
-  const auto source = numbers(4);
   (void)b.send(all_of(source));
   b.shutdown();
   ASSERT_TRUE(first.ready());
@@ -232,9 +234,9 @@ TEST(FlowShutdown, ReceivesEndWithAnEmptySegmentWhenAllSendersHaveShutDown) {
 }
 
 TEST(FlowShutdown, WhatWasSentBeforeStillArrives) {
+  const auto source = numbers(12);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  const auto source = numbers(12);
   (void)l.send(all_of(source));
   l.shutdown();
   EXPECT_EQ(drain(l), range(0, 12));
@@ -253,26 +255,27 @@ TEST(FlowShutdown, OfAnOutputThatNobodyReachesIsThere) {
 // ---- nothing hangs
 
 TEST(FlowWaits, EndAtTheDeadline) {
+  const auto source = numbers(8);
+  gate held;
   auto ctx = devices(2, std::chrono::milliseconds(20));
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
   expect_error([&] { (void)l.receive().get(); }, cw::errc::timeout, "20 ms");
-  const auto source = numbers(8);
   const auto sent = l.send(all_of(source));
   expect_error([&] { (void)sent.get(); }, cw::errc::timeout, "20 ms");
-  gate held;
   auto other = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  (void)other.send({source.data(), four}, held.stream());
+  (void)other.send({source.data(), four}, held.close());
   expect_error([&] { other.receive().get().sync(); }, cw::errc::timeout, "sync");
+  held.open();
 }
 
 TEST(FlowWaits, EndWhenTheContextIsAborted) {
+  const auto source = numbers(4);
   auto ctx = devices(2);
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
   const auto received = l.receive();
   std::thread other([&] { ctx.abort("the input is broken"); });
   expect_error([&] { (void)received.get(); }, cw::errc::aborted, "the input is broken");
   other.join();
-  const auto source = numbers(4);
   expect_error([&] { (void)l.send(all_of(source)); }, cw::errc::aborted, "the input is broken");
   expect_error([&] { (void)l.receive(); }, cw::errc::aborted, "the input is broken");
 }
@@ -280,6 +283,7 @@ TEST(FlowWaits, EndWhenTheContextIsAborted) {
 // ---- the graph
 
 TEST(FlowGraph, SaysWhatIsWrongWithIt) {
+  const auto source = numbers(4);
   const auto bad = cw::errc::invalid_argument;
   expect_error([] { flow::context none({}); }, bad, "at least one device");
   expect_error(
@@ -295,7 +299,6 @@ TEST(FlowGraph, SaysWhatIsWrongWithIt) {
   auto r = ctx.router(1, 2, flow::any_available());
   auto in = ctx.link(a, r, four, 1);
   auto out = ctx.link(r, b, four, 1);
-  const auto source = numbers(4);
   expect_error([&] { (void)in.send(all_of(source)); }, bad, "1 of 2 outputs");
   expect_error([&] { (void)ctx.link(a, r, four, 1); }, bad, "all 1 inputs");
   (void)ctx.link(r, flow::host, four, 1);
@@ -316,6 +319,9 @@ TEST(FlowGraph, SaysWhatIsWrongWithIt) {
       bad, "router9 is none");
   expect_error([&] { (void)ctx.link(a, other, four, 1, {.how = flow::transport::peer}); }, bad,
                "by the link that receives");
+  expect_error([&] { (void)ctx.link(a, b, std::size_t{1} << 63U, 2); }, cw::errc::out_of_memory,
+               "2 buffers");
+  expect_error([&] { (void)in.send({nullptr, 4}); }, bad, "without an address");
   expect_error([&] { (void)in.receive(); }, bad, "leads to a router");
   expect_error([&] { in.release({}); }, bad, "leads to a router");
   expect_error([&] { (void)out.send(all_of(source)); }, bad, "comes from a router");
@@ -324,19 +330,31 @@ TEST(FlowGraph, SaysWhatIsWrongWithIt) {
 }
 
 TEST(FlowGraph, IsDrawnWithWhatWentOverEachLink) {
-  auto ctx = devices(1);
-  auto r = ctx.router(1, 1, flow::gather());
-  auto in = ctx.link(flow::host, r, four, 1, {.name = "in \"one\""});
-  auto out = ctx.link(r, ctx.devices()[0], four, 1);
   const auto source = numbers(5);
+  auto ctx = devices(2);
+  auto r = ctx.router(1, 1, flow::gather());
+  auto in = ctx.link(flow::host, r, four, 1, {.name = "in \"<one>\""});
+  auto out = ctx.link(r, ctx.devices()[0], four, 1);
+  auto back = ctx.link(ctx.devices()[0], flow::host, four, 1);
+  auto self = ctx.link(ctx.devices()[1], ctx.devices()[1], four, 1);  // a circle
   (void)in.send(all_of(source));
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
   const std::string dot = ctx.to_dot();
-  EXPECT_NE(dot.find("digraph"), std::string::npos);
-  EXPECT_NE(dot.find("\"router0\" [shape=diamond, label=\"gather\"]"), std::string::npos) << dot;
-  EXPECT_NE(dot.find("\"host\" -> \"router0\" [label=\"in \\\"one\\\"\n20 bytes\"]"),
-            std::string::npos)
-      << dot;
-  EXPECT_NE(dot.find("\"router0\" -> \"device0\" [label=\"16 bytes\"]"), std::string::npos) << dot;
+  EXPECT_TRUE(has(dot, "digraph")) << dot;
+  EXPECT_TRUE(has(dot, "n3 [shape=diamond, label=\"gather\"]")) << dot;
+  EXPECT_TRUE(has(dot, "n0 -> n3 [label=\"in \\\"<one>\\\"\\n20 bytes\"]")) << dot;
+  EXPECT_TRUE(has(dot, "n3 -> n1 [label=\"16 bytes\"]")) << dot;
+  const std::string svg = ctx.to_svg();
+  EXPECT_TRUE(has(svg, "<svg") && has(svg, "</svg>")) << svg;
+  EXPECT_TRUE(has(svg, "&lt;one&gt;") && has(svg, ">16 bytes<")) << svg;
+  std::size_t hosts = 0;
+  for (std::size_t at = svg.find(">host<"); at != std::string::npos;
+       at = svg.find(">host<", at + 1)) {
+    ++hosts;
+  }
+  EXPECT_EQ(hosts, 2U) << "where it begins, and where it ends";
 }
 
 TEST(FlowGraph, EveryTransportMovesTheSameBytes) {
@@ -362,19 +380,33 @@ TEST(FlowGraph, EveryTransportMovesTheSameBytes) {
                cw::errc::invalid_argument, "ends at a device");
 }
 
+TEST(FlowGraph, DevicesThatDoNotReachEachOtherGoThroughTheHost) {
+  using crosswarp::flow::impl::choose_way;
+  const auto a = cw::device_ref::cuda(0);
+  const auto b = cw::device_ref::cuda(1);
+  const auto automatic = flow::transport::automatic;
+  const auto yes = [] { return true; };
+  const auto no = [] { return false; };
+  EXPECT_EQ(choose_way(a, b, automatic, yes).how, flow::transport::peer);
+  EXPECT_EQ(choose_way(a, b, automatic, no).how, flow::transport::indirect);
+  EXPECT_NE(choose_way(a, b, automatic, no).why.find("cuda:0 and cuda:1"), std::string::npos);
+  EXPECT_EQ(choose_way(a, a, automatic, no).how, flow::transport::peer) << "one device";
+  EXPECT_EQ(choose_way({}, b, automatic, no).how, flow::transport::peer) << "from the host";
+}
+
 TEST(FlowGraph, TheIndirectWayWaitsForItsSourceAndItsTarget) {
-  auto ctx = devices(2);
-  auto l =
-      ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1, {.how = flow::transport::indirect});
   const auto source = numbers(8);
   gate source_held;
   gate target_held;
-  (void)l.send(all_of(source), source_held.stream());
+  auto ctx = devices(2);
+  auto l =
+      ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1, {.how = flow::transport::indirect});
+  (void)l.send(all_of(source), source_held.close());
   const auto first = l.receive().get();
   EXPECT_FALSE(first.arrived().ready());
   source_held.open();
   EXPECT_EQ(read(first), range(0, 4));
-  l.release(first, target_held.stream());
+  l.release(first, target_held.close());
   const auto second = l.receive().get();
   EXPECT_FALSE(second.arrived().ready());
   target_held.open();

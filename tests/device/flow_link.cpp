@@ -162,6 +162,8 @@ TEST(FlowLink, SaysWhatIsWrong) {
   const auto bad = cw::errc::invalid_argument;
   flow_test::expect_error([] { device_link l(test_device(), 0, 1); }, bad, "at least 1 buffer");
   flow_test::expect_error([] { device_link l(test_device(), 8, 0); }, bad, "at least 1 buffer");
+  flow_test::expect_error([] { device_link l(test_device(), std::size_t{1} << 63U, 2); },
+                          cw::errc::out_of_memory, "2 buffers");
   device_link l(test_device(), packet, 1);
   const dev::thread_group me;
   auto to = flow::sender::open(me, l.device());

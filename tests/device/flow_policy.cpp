@@ -31,8 +31,8 @@ struct fan_of {
 };
 
 TEST(FlowPolicy, AnyAvailableGivesMoreToWhoIsFaster) {
-  fan_of f(1, 2, flow::any_available());
   const auto source = numbers(20);
+  fan_of f(1, 2, flow::any_available());
   (void)f.in[0].send(all_of(source));
   f.shutdown();
   const auto slow = f.out[0].receive().get();  // not given back
@@ -41,21 +41,21 @@ TEST(FlowPolicy, AnyAvailableGivesMoreToWhoIsFaster) {
 }
 
 TEST(FlowPolicy, AnyAvailableGivesEquallyMuchToEquals) {
-  fan_of f(1, 2, flow::any_available(), 3);
   const auto source = numbers(8);
+  fan_of f(1, 2, flow::any_available(), 3);
   (void)f.in[0].send(all_of(source));
   EXPECT_EQ(f.out[0].bytes_moved(), 2 * two);
   EXPECT_EQ(f.out[1].bytes_moved(), 2 * two);
 }
 
 TEST(FlowPolicy, PriorityTakesTheFirstThatHasABuffer) {
-  fan_of f(1, 2, flow::priority(), 2);
   const auto source = numbers(12);
+  const auto few = numbers(2, 50);
+  fan_of f(1, 2, flow::priority(), 2);
   (void)f.in[0].send(all_of(source));
   EXPECT_EQ(take(f.out[0]), range(0, 2)) << "and its buffer is filled again, before the other's";
   EXPECT_EQ(f.out[0].bytes_moved(), 3 * two);
   EXPECT_EQ(take(f.out[1]), range(4, 6));
-  const auto few = numbers(2, 50);
   fan_of idle(1, 2, flow::priority());
   (void)idle.in[0].send(all_of(few));
   EXPECT_EQ(take(idle.out[0]), range(50, 52));
@@ -63,8 +63,8 @@ TEST(FlowPolicy, PriorityTakesTheFirstThatHasABuffer) {
 }
 
 TEST(FlowPolicy, BroadcastGivesAllToEveryOneAtHisOwnPace) {
-  fan_of f(1, 3, flow::broadcast());
   const auto source = numbers(5);
+  fan_of f(1, 3, flow::broadcast());
   const auto sent = f.in[0].send(all_of(source));
   f.shutdown();
   EXPECT_EQ(drain(f.out[2]), range(0, 5));
@@ -75,10 +75,10 @@ TEST(FlowPolicy, BroadcastGivesAllToEveryOneAtHisOwnPace) {
 }
 
 TEST(FlowPolicy, ScatterGivesEachAPartOfWholeElements) {
-  fan_of f(1, 3, flow::scatter(sizeof(int)), 4);
   const auto source = numbers(8);
-  (void)f.in[0].send(all_of(source));
   const auto tiny = numbers(1, 90);
+  fan_of f(1, 3, flow::scatter(sizeof(int)), 4);
+  (void)f.in[0].send(all_of(source));
   (void)f.in[0].send(all_of(tiny));
   f.shutdown();
   auto first = range(0, 3);
@@ -136,13 +136,14 @@ TEST(FlowPolicy, ReductionsReduce) {
 }
 
 TEST(FlowPolicy, AUsersFunctionChoosesBySegmentAndSource) {
+  const auto source = numbers(2);
   fan_of f(
       2, 3,
-      flow::user_defined([](const flow::segment& s, int source, const std::vector<int>& outputs) {
-        return s.tag == 9 ? outputs : std::vector{outputs.at((s.tag + source) % 3)};
+      flow::user_defined([](const flow::segment& s, int from, const std::vector<int>& outputs) {
+        return s.tag == 9 ? outputs
+                          : std::vector{outputs.at((s.tag + static_cast<std::uint64_t>(from)) % 3)};
       }),
       8);
-  const auto source = numbers(2);
   (void)f.in[0].send(all_of(source, 1));
   (void)f.in[1].send(all_of(source, 1));
   EXPECT_EQ(f.out[1].bytes_moved(), two);
@@ -153,12 +154,12 @@ TEST(FlowPolicy, AUsersFunctionChoosesBySegmentAndSource) {
 }
 
 TEST(FlowPolicy, SaysWhatIsWrongWithIt) {
+  const auto source = numbers(2);
   const auto bad = cw::errc::invalid_argument;
   const auto choose = [](std::vector<int> to) {
     return flow::user_defined(
         [to](const flow::segment&, int, const std::vector<int>&) { return to; });
   };
-  const auto source = numbers(2);
   const auto send_by = [&](const flow::policy& p) {
     fan_of f(1, 2, p);
     (void)f.in[0].send(all_of(source));
@@ -276,10 +277,10 @@ TEST(FlowTopology, SaysWhatIsWrongWithATable) {
 }
 
 TEST(FlowTopology, SegmentsGoFromHopToHopToTheEndpointOfTheirTag) {
+  const auto source = numbers(2);
   flow::bandwidth_table line(3, std::vector<double>(3, 0));
   line[0][1] = line[1][0] = line[1][2] = line[2][1] = 10;
   fan_of f(3, 3, flow::by_topology(line));
-  const auto source = numbers(2);
   (void)f.in[0].send(all_of(source, 2));
   const auto s = f.out[1].receive().get();
   EXPECT_EQ(s.tag(), 2U);

@@ -63,7 +63,7 @@ TEST_P(LostRank, IsNamedToAllThatWait) {
       EXPECT_THAT(o.what, HasSubstr("rank " + std::to_string(who)));
       EXPECT_LT(o.after_ms, 4000) << p.report();
     }
-    if (std::string(l.place) == "kernel") {
+    if (std::string(l.place) == "kernel" || std::string(l.place) == "flow") {
       EXPECT_THAT(p.out(), HasSubstr(std::string("kernel: ") + l.code));
     }
     EXPECT_EQ(p.code(), l.exit) << p.report();
@@ -79,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
         loss{"terminate", "barrier", "peer_lost", 134}, loss{"terminate", "get", "peer_lost", 134},
         loss{"terminate", "kernel", "peer_lost", 134}, loss{"throw", "barrier", "aborted", 9},
         loss{"throw", "get", "aborted", 9}, loss{"throw", "kernel", "aborted", 9},
-        loss{"std_exit", "barrier", "peer_lost", 7}, loss{"std_exit", "kernel", "peer_lost", 7}));
+        loss{"kill", "flow", "peer_lost", 137}, loss{"std_exit", "barrier", "peer_lost", 7},
+        loss{"std_exit", "kernel", "peer_lost", 7}));
 
 // A rank that neither comes nor dies: the deadline passes, and its name is known.
 class StalledRank : public testing::TestWithParam<const char*> {};

@@ -12,11 +12,13 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "crosswarp/flow_link.hpp"
 #include "crosswarp/world.hpp"
 #include "crosswarp/world_launch.hpp"
 
@@ -149,10 +151,16 @@ struct meet_in_kernel {
   }
 };
 
+struct receive_in_kernel {
+  CW_FN void operator()(const context& ctx, const cw::device::flow::link& from,
+                        cw::status* out) const {
+    cw::device::flow::packet p;
+    *out = cw::device::flow::receiver::open(ctx.thread(), from).receive(ctx.thread(), p);
+  }
+};
+
 /// Throws when the host does; says first what the kernel saw.
-void kernel_barriers(cw::world& w, int times) {
-  cw::buffer<cw::status> out(w.options().device, 1);
-  cw::launch(w, {}, meet_in_kernel{}, w.device(), times, out.data());
+void finish_kernel(cw::world& w, const cw::buffer<cw::status>& out) {
   try {
     w.stream().sync();
   } catch (const cw::error&) {
@@ -160,6 +168,12 @@ void kernel_barriers(cw::world& w, int times) {
     throw;
   }
   if (out.read()[0] != cw::status::ok) throw std::runtime_error("the host noticed nothing");
+}
+
+void kernel_barriers(cw::world& w, int times) {
+  const cw::buffer<cw::status> out(w.options().device, 1);
+  cw::launch(w, {}, meet_in_kernel{}, w.device(), times, out.data());
+  finish_kernel(w, out);
 }
 
 /// A short job that uses everything once.
@@ -207,10 +221,24 @@ void get_lost(const std::string& how) {
   }
 }
 
-void wait_at(cw::world& w, const std::string& place) {
+/// From each rank to the next; made while all are there.
+std::vector<std::unique_ptr<cw::flow::device_link>> ring_of_links(cw::world& w) {
+  std::vector<std::unique_ptr<cw::flow::device_link>> all;
+  for (int r = 0; r < w.size(); ++r) {
+    all.push_back(std::make_unique<cw::flow::device_link>(w, r, (r + 1) % w.size(), 64, 1));
+  }
+  return all;
+}
+
+void wait_at(cw::world& w, const std::string& place,
+             const std::vector<std::unique_ptr<cw::flow::device_link>>& links) {
   if (place == "barrier") return w.barrier();
   if (place == "get") return static_cast<void>(w.get("never put"));
-  kernel_barriers(w, 1);
+  if (place == "kernel") return kernel_barriers(w, 1);
+  const auto left = static_cast<std::size_t>((w.rank() + w.size() - 1) % w.size());
+  const cw::buffer<cw::status> out(w.options().device, 1);
+  cw::launch(w.stream(), {}, receive_in_kernel{}, links[left]->device(), out.data());
+  finish_kernel(w, out);
 }
 
 /// Rank WHO is lost (HOW) while the others wait (PLACE); they say what became of it.
@@ -218,6 +246,7 @@ int lose(const arguments& a) {
   const std::string& how = a.at(0);
   const std::string& place = a.at(1);
   cw::world w;
+  const auto links = ring_of_links(w);
   w.barrier();
   const auto start = std::chrono::steady_clock::now();
   if (w.rank() == number(a, 2)) {
@@ -228,7 +257,7 @@ int lose(const arguments& a) {
   // They are to report even when their launcher has begun to end the job.
   signal(SIGTERM, SIG_IGN);
   try {
-    wait_at(w, place);
+    wait_at(w, place, links);
     say("survivor " + std::to_string(w.rank()) + ": nothing happened");
   } catch (const cw::error& e) {
     const auto took =

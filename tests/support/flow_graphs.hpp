@@ -1,4 +1,5 @@
-// What tests of dataflow share: virtual devices, numbers to send, and gates that hold a stream.
+// What tests of dataflow share: virtual devices, and numbers to send. No kernels: who includes it
+// alone needs no compiler for them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,16 +8,13 @@
 #include <vector>
 
 #include "crosswarp/buffer.hpp"
-#include "crosswarp/device/signal.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/flow.hpp"
-#include "crosswarp/launch.hpp"
 #include "device.hpp"
 
 namespace flow_test {
 
 namespace cw = crosswarp;
-namespace dev = crosswarp::device;
 namespace flow = crosswarp::flow;
 
 inline flow::context devices(int n, std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
@@ -25,6 +23,7 @@ inline flow::context devices(int n, std::chrono::milliseconds timeout = std::chr
 }
 
 /// `count` numbers from `first` on, in memory that device and host reach.
+/// Made before the graph: sources outlive what copies from them.
 inline cw::buffer<int> numbers(int count, int first = 0) {
   std::vector<int> v(static_cast<std::size_t>(count));
   std::iota(v.begin(), v.end(), first);
@@ -79,32 +78,5 @@ void expect_error(F&& f, cw::errc code, const std::string& part) {
     EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
   }
 }
-
-struct pass_gate {
-  CW_FN void operator()(const dev::kernel_context&, dev::signal_line* gate) const {
-    (void)dev::signal(*gate).wait(1, dev::wait_limits{});  // its end is what matters
-  }
-};
-
-/// Work queued on its stream waits until the host opens it.
-class gate {
- public:
-  gate() : line_(test_device(), 1, cw::memory_kind::pinned), stream_(test_device()) {}
-  ~gate() { open(); }
-  gate(const gate&) = delete;
-  gate& operator=(const gate&) = delete;
-  void open() { dev::signal(*line_.data()).set(1); }
-  /// Held from the first call on, and not before: a GPU allocates for nobody while a kernel waits.
-  cw::stream& stream() {
-    if (!is_held_) cw::launch(stream_, {}, pass_gate{}, line_.data());
-    is_held_ = true;
-    return stream_;
-  }
-
- private:
-  cw::buffer<dev::signal_line> line_;
-  cw::stream stream_;
-  bool is_held_ = false;
-};
 
 }  // namespace flow_test
