@@ -14,7 +14,7 @@
 //   };
 //   status s = list.run(ctx, flood{...});             // in a kernel, by all its threads
 //
-// Each worker has a queue in its rank's memory that any worker of any rank pushes to; a worker that
+// `out` has push() and threshold(). Each worker has a queue in its rank's memory that any worker of any rank pushes to; a worker that
 // has nothing to do takes from the queues of its rank's others. What finds no room is kept by who
 // made it (spilled) until there is some. Items whose priority is behind the threshold are kept by
 // the worker that meets them (parked), until nothing else is left anywhere and the threshold moves.

@@ -75,10 +75,14 @@ class worklist_worker {
   /// Makes an item, for each thread that has one.
   /// Callers: all threads of the worker's group, inside seed() or work().
   CW_FN void push(const G& g, bool have, const Item& item) noexcept {
+    if (g.ballot(have) == 0) return;  // most edges are no news
     const int n = stage(g, have, item);
     fresh_ += static_cast<counter>(n);
     total_.made += static_cast<counter>(n);
   }
+
+  /// Items with priorities beyond it wait.
+  [[nodiscard]] CW_FN std::uint64_t threshold() const noexcept { return threshold_; }
 
   CW_FN status run() noexcept {
     for (int r = g_.rank(); r < list_.world_.size; r += g_.size()) counts_[r] = 0;
