@@ -34,6 +34,15 @@ concept group = requires(const G g, int v) {
   { g.any(true) } -> std::same_as<bool>;
 };
 
+/// Groups of at most 32 threads, which can tell each other who of them says yes.
+template <class G>
+concept lane_group = group<G> && requires(const G g) {
+  { g.ballot(true) } -> std::same_as<std::uint32_t>;
+};
+/// How many bits are set, and how many before the first that is not.
+[[nodiscard]] CW_FN inline int count_bits(std::uint32_t bits) noexcept;
+[[nodiscard]] CW_FN inline int leading_bits(std::uint32_t bits) noexcept;
+
 /// The calling thread alone.
 class thread_group {
  public:
@@ -45,6 +54,7 @@ class thread_group {
     return value;
   }
   [[nodiscard]] CW_FN static constexpr bool any(bool b) noexcept { return b; }
+  [[nodiscard]] CW_FN static constexpr std::uint32_t ballot(bool b) noexcept { return b ? 1 : 0; }
 };
 
 /// The 32 threads of a warp; fewer in the last warp of a block that is no multiple of 32.
@@ -63,6 +73,8 @@ class warp_group {
   template <broadcastable T>
   [[nodiscard]] CW_FN T broadcast(T value) const noexcept;
   [[nodiscard]] CW_FN bool any(bool b) const noexcept;
+  /// Bit r is set when thread r's b is true. Orders like sync().
+  [[nodiscard]] CW_FN std::uint32_t ballot(bool b) const noexcept;
 
  private:
   const kernel_context* context_;

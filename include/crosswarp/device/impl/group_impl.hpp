@@ -1,6 +1,7 @@
 // Bodies of exec_context.hpp and group.hpp.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 
 #include "crosswarp/device/group.hpp"
@@ -129,6 +130,46 @@ CW_FN inline bool warp_group::any(bool b) const noexcept {
 #else
   if (context_->cpu_block_ == nullptr) return b;
   return exec::cpu::sync_warp(*context_->cpu_block_, index(), b);
+#endif
+}
+
+CW_FN inline std::uint32_t warp_group::ballot(bool b) const noexcept {
+#if CW_ON_GPU
+  const unsigned mask = impl::warp_mask(size());
+  const std::uint32_t votes = __ballot_sync(mask, b);
+  __syncwarp(mask);
+  return votes;
+#else
+  if (context_->cpu_block_ == nullptr || size() == 1) return b ? 1 : 0;
+  auto& votes =
+      *reinterpret_cast<std::uint32_t*>(exec::cpu::broadcast_slot(*context_->cpu_block_, index()));
+  if (rank() == 0) votes = 0;
+  sync();
+  // Relaxed: the barriers order.
+  if (b) {
+    std::atomic_ref<std::uint32_t>(votes).fetch_or(1U << static_cast<unsigned>(rank()),
+                                                   std::memory_order_relaxed);
+  }
+  sync();
+  const std::uint32_t all = votes;
+  sync();
+  return all;
+#endif
+}
+
+CW_FN inline int count_bits(std::uint32_t bits) noexcept {
+#if CW_ON_GPU
+  return __popc(bits);
+#else
+  return __builtin_popcount(bits);
+#endif
+}
+
+CW_FN inline int leading_bits(std::uint32_t bits) noexcept {
+#if CW_ON_GPU
+  return bits == ~0U ? 32 : __ffs(static_cast<int>(~bits)) - 1;
+#else
+  return bits == ~0U ? 32 : __builtin_ctz(~bits);
 #endif
 }
 

@@ -1,0 +1,478 @@
+// Bodies of worklist.hpp.
+#pragma once
+
+#include "crosswarp/device/worklist.hpp"
+
+namespace crosswarp::device {
+
+/// First in, first out, of one worker: all its threads hold equal copies.
+template <class Item>
+class kept_items {
+ public:
+  kept_items() = default;
+  CW_FN kept_items(Item* places, std::uint64_t capacity) noexcept
+      : places_(places), capacity_(capacity) {}
+
+  [[nodiscard]] CW_FN std::uint64_t size() const noexcept { return count_; }
+  [[nodiscard]] CW_FN std::uint64_t room() const noexcept { return capacity_ - count_; }
+  [[nodiscard]] CW_FN const Item& front() const noexcept { return places_[first_]; }
+
+  /// At most as many as there is room for.
+  template <class G>
+  CW_FN void put(const G& g, const Item* items, int count) noexcept {
+    for (int i = g.rank(); i < count; i += g.size()) {
+      places_[wrapped(first_ + count_ + static_cast<std::uint64_t>(i))] = items[i];
+    }
+    count_ += static_cast<std::uint64_t>(count);
+    g.sync();
+  }
+  /// At most as many as there are.
+  template <class G>
+  CW_FN void take(const G& g, Item* items, int count) noexcept {
+    for (int i = g.rank(); i < count; i += g.size()) {
+      items[i] = places_[wrapped(first_ + static_cast<std::uint64_t>(i))];
+    }
+    first_ = wrapped(first_ + static_cast<std::uint64_t>(count));
+    count_ -= static_cast<std::uint64_t>(count);
+    g.sync();
+  }
+
+ private:
+  [[nodiscard]] CW_FN std::uint64_t wrapped(std::uint64_t i) const noexcept {
+    return i >= capacity_ ? i - capacity_ : i;
+  }
+  Item* places_ = nullptr;
+  std::uint64_t capacity_ = 0;
+  std::uint64_t first_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+/// One worker in a run: what program calls make goes through push().
+template <class Item, class Program, class Route, class G>
+class worklist_worker {
+  using list = worklist<Item>;
+  using counter = std::uint64_t;
+
+ public:
+  CW_FN worklist_worker(const list& of, const Program& program, const Route& route, const G& g,
+                        int index) noexcept
+      : list_(of),
+        program_(program),
+        route_(route),
+        g_(g),
+        index_(index),
+        words_(*of.memory_.words.local()),
+        batch_(of.memory_.kept +
+               static_cast<std::uint64_t>(index) * list::items_of(of.shape_, of.world_.size)),
+        staged_(batch_ + list::batch),
+        counts_(of.memory_.counts + static_cast<std::ptrdiff_t>(index) * of.world_.size),
+        threshold_(of.shape_.threshold) {
+    Item* const rest = staged_ + static_cast<std::ptrdiff_t>(of.world_.size) * list::batch;
+    spilled_ = {rest, of.shape_.spill};
+    parked_ = {rest + of.shape_.spill, of.shape_.park};
+  }
+
+  /// Makes an item, for each thread that has one.
+  /// Callers: all threads of the worker's group, inside seed() or work().
+  CW_FN void push(const G& g, bool have, const Item& item) noexcept {
+    if (g.ballot(have) == 0) return;  // most edges are no news
+    const int n = stage(g, have, item);
+    fresh_ += static_cast<counter>(n);
+    total_.made += static_cast<counter>(n);
+  }
+
+  /// Items with priorities beyond it wait.
+  [[nodiscard]] CW_FN std::uint64_t threshold() const noexcept { return threshold_; }
+
+  CW_FN status run() noexcept {
+    for (int r = g_.rank(); r < list_.world_.size; r += g_.size()) counts_[r] = 0;
+    g_.sync();
+    program_.seed(g_, index_, *this);
+    send_all();
+    announce();
+    while (outcome_ == status::ok && !ended()) {
+      const int n = find_work();
+      if (n > 0) {
+        work_off(n);
+      } else if (!sweep_if_told()) {
+        outcome_ = wait_for_work();
+      }
+    }
+    return finish();
+  }
+
+ private:
+  // ---- words that ranks share
+
+  template <class O>
+  [[nodiscard]] CW_FN counter load(counter& word, O o) const noexcept {
+    counter value = 0;
+    within(list_.memory_.words.reach(), word, [&](auto w) { value = w.load(o); });
+    return value;
+  }
+  template <class O>
+  CW_FN void add(counter& word, counter n, O o) const noexcept {
+    if (g_.rank() != 0 || n == 0) return;
+    within(list_.memory_.words.reach(), word, [&](auto w) { w.fetch_add(n, o); });
+  }
+
+  // ---- sending
+
+  /// Returns how many threads had an item.
+  CW_FN int stage(const G& g, bool have, const Item& item) noexcept {
+    const int me = list_.world_.rank;
+    int to = -1;
+    if (have) {
+      to = program_.owner(item);
+      if (to != me) to = route_.next(me, to, list_.world_.size);
+    }
+    std::uint32_t left = g.ballot(have);
+    const int all = count_bits(left);
+    // Items for one rank are put together, by as many threads as have some.
+    for (int r = 0; left != 0; ++r) {
+      const std::uint32_t theirs = g.ballot(to == r);
+      if (theirs == 0) continue;
+      left &= ~theirs;
+      const int n = count_bits(theirs);
+      if (counts_[r] + n > list::batch) send(r);
+      const int before = count_bits(theirs & ((1U << static_cast<unsigned>(g.rank())) - 1U));
+      const int first = counts_[r];
+      if (to == r) staged_[r * list::batch + first + before] = item;
+      g.sync();
+      if (g.rank() == 0) counts_[r] = first + n;
+      g.sync();
+    }
+    return all;
+  }
+
+  CW_FN void send_all() noexcept {
+    for (int r = 0; r < list_.world_.size; ++r) {
+      if (counts_[r] > 0) send(r);
+    }
+  }
+
+  /// What was staged for rank `r`: to its queues, or it is kept.
+  CW_FN void send(int r) noexcept {
+    // Counted before anybody can see it. Relaxed: the queue's release puts it before the item, and
+    // settle()'s before the end of what made it.
+    add(words_.own.active, fresh_, order::relaxed);
+    fresh_ = 0;
+    const Item* const items = staged_ + r * list::batch;
+    const int count = counts_[r];
+    int sent = offer(r, items, count);
+    while (sent < count && outcome_ == status::ok) {
+      const auto room =
+          static_cast<int>(spilled_.room() < list::batch ? spilled_.room() : list::batch);
+      const int kept = count - sent < room ? count - sent : room;
+      spilled_.put(g_, items + sent, kept);
+      total_.spilled += static_cast<counter>(kept);
+      sent += kept;
+      if (sent == count) break;
+      outcome_ = poll_until(
+          g_, [&] { return has_room(r); }, list_.world_.limits.for_peer(r));
+      sent += offer(r, items + sent, count - sent);
+    }
+    g_.sync();
+    if (g_.rank() == 0) counts_[r] = 0;
+    g_.sync();
+  }
+
+  /// To the queue of rank `r`'s worker that has this one's number, then to all others' of it.
+  CW_FN int offer(int r, const Item* items, int count) noexcept {
+    int sent = 0;
+    for (int k = 0; k < list_.shape_.workers && sent < count; ++k) {
+      sent += list_.queue(r, other(k)).push(g_, items + sent, count - sent);
+    }
+    return sent;
+  }
+  /// One thread.
+  [[nodiscard]] CW_FN bool has_room(int r) const noexcept {
+    for (int k = 0; k < list_.shape_.workers; ++k) {
+      if (!list_.queue(r, other(k)).looks_full()) return true;
+    }
+    return false;
+  }
+  /// The worker that comes so many after this one.
+  [[nodiscard]] CW_FN int other(int k) const noexcept {
+    const int w = index_ + k;
+    return w < list_.shape_.workers ? w : w - list_.shape_.workers;
+  }
+
+  // ---- working
+
+  /// A batch of items, from wherever there are some; 0 when there are none.
+  CW_FN int find_work() noexcept {
+    const int me = list_.world_.rank;
+    int n = list_.queue(me, index_).pop(g_, batch_, list::batch);
+    if (n == 0 && spilled_.size() > 0) n = send_spilled();
+    for (int k = 1; n == 0 && k < list_.shape_.workers; ++k) {
+      n = list_.queue(me, other(k)).pop(g_, batch_, list::batch);
+      total_.stolen += static_cast<counter>(n);
+    }
+    return n;
+  }
+
+  /// Some of what is spilled: others' goes to them if they have room now, this rank's own is work
+  /// for the caller. Returns how many of those there are.
+  CW_FN int send_spilled() noexcept {
+    const auto most =
+        spilled_.size() < list::batch ? static_cast<int>(spilled_.size()) : list::batch;
+    spilled_.take(g_, batch_, most);
+    int mine = 0;
+    for (int i = 0; i < most; ++i) {
+      const Item item = batch_[i];
+      const int to = program_.owner(item);
+      if (to == list_.world_.rank) {
+        g_.sync();
+        if (g_.rank() == 0) batch_[mine] = item;
+        ++mine;
+      } else {
+        stage(g_, g_.rank() == 0, item);
+      }
+    }
+    g_.sync();
+    send_all();
+    return mine;
+  }
+
+  CW_FN void work_off(int n) noexcept {
+    int passed_on = 0;
+    for (int i = 0; i < n; ++i) {
+      const Item item = batch_[i];
+      if (program_.owner(item) != list_.world_.rank) {
+        stage(g_, g_.rank() == 0, item);
+        ++passed_on;
+      } else if (program_.priority(item) > threshold_ && parked_.room() > 0) {
+        park(&batch_[i]);
+      } else {
+        program_.work(g_, item, *this);
+        ++total_.done;
+      }
+    }
+    send_all();
+    total_.forwarded += static_cast<counter>(passed_on);
+    settle(n - passed_on);
+  }
+
+  /// So many items rest. Everything that they made has been counted before.
+  CW_FN void settle(int n) noexcept {
+    g_.sync();
+    add(words_.own.settled, static_cast<counter>(n), order::release);  // pairs with is_quiet()
+  }
+
+  // ---- priorities
+
+  CW_FN void park(const Item* item) noexcept {
+    parked_.put(g_, item, 1);
+    ++total_.parked;
+    // Relaxed: settle() puts both before the item's rest.
+    add(words_.own.parked, 1, order::relaxed);
+    note_lowest(program_.priority(*item));
+  }
+
+  /// Kept inverted, so that memory of zeros says "none".
+  CW_FN void note_lowest(std::uint64_t priority) noexcept {
+    if (g_.rank() != 0) return;
+    within(list_.memory_.words.reach(), words_.own.lowest[epoch_ & 1U], [&](auto w) {
+      // Relaxed: settle() or announce() put it before what tells of it.
+      counter seen = w.load(order::relaxed);
+      while (seen < ~priority && !w.compare_exchange(seen, ~priority, order::relaxed)) {
+      }
+    });
+  }
+
+  /// Follows a threshold that has moved: what is no more behind it becomes work.
+  CW_FN bool sweep_if_told() noexcept {
+    const counter epoch = leader_of(g_, [&] {
+      return load(words_.told.epoch, order::acquire);
+    });  // pairs with move_threshold()
+    if (epoch == epoch_) return false;
+    epoch_ = epoch;
+    threshold_ = leader_of(g_, [&] { return load(words_.told.threshold, order::relaxed); });
+    counter freed = 0;
+    for (counter left = parked_.size(); left > 0; --left) {
+      parked_.take(g_, batch_, 1);
+      const Item item = batch_[0];
+      if (program_.priority(item) > threshold_) {
+        parked_.put(g_, batch_, 1);
+        note_lowest(program_.priority(item));
+      } else {
+        stage(g_, g_.rank() == 0, item);
+        ++fresh_;
+        ++freed;
+      }
+    }
+    send_all();
+    add(words_.own.parked, ~freed + 1, order::relaxed);  // announce() puts it before
+    announce();
+    return true;
+  }
+
+  /// This worker has come to the epoch, and what it brought to life there is counted.
+  CW_FN void announce() noexcept {
+    g_.sync();
+    add(words_.own.swept, 1, order::release);  // pairs with is_quiet()
+  }
+
+  // ---- the end
+
+  [[nodiscard]] CW_FN bool ended() noexcept {
+    // Acquire: what all ranks did is visible when it has ended. pairs with tell_end()
+    return leader_of(g_, [&] { return load(words_.told.ended, order::acquire); }) != 0;
+  }
+
+  /// Until there may be something to do. As long as work is done anywhere there is no deadline.
+  CW_FN status wait_for_work() noexcept {
+    return leader_of(g_, [&] {
+      const wait_limits& limits = list_.world_.limits;
+      status s = status::ok;
+      counter seen = 0;
+      counter now = all_settled(order::relaxed);
+      do {
+        seen = now;
+        s = poll_until([&] { return may_go_on(); }, limits.within(limits.timeout_ns));
+        now = all_settled(order::relaxed);
+      } while (s == status::timeout && seen != now);
+      return s == status::timeout ? impl::note_timeout(limits) : s;
+    });
+  }
+
+  /// One thread.
+  [[nodiscard]] CW_FN bool may_go_on() noexcept {
+    const int me = list_.world_.rank;
+    for (int k = 0; k < list_.shape_.workers; ++k) {
+      if (!list_.queue(me, other(k)).looks_empty()) return true;
+    }
+    if (spilled_.size() > 0) {
+      const int owner = program_.owner(spilled_.front());
+      if (owner == me) return true;
+      if (has_room(route_.next(me, owner, list_.world_.size))) return true;
+    }
+    // Relaxed: who goes on looks again.
+    if (load(words_.told.ended, order::relaxed) != 0) return true;
+    if (load(words_.told.epoch, order::relaxed) != epoch_) return true;
+    if (me == 0 && index_ == 0 && is_quiet()) end_or_move_threshold();
+    return false;
+  }
+
+  template <class O>
+  [[nodiscard]] CW_FN counter all_settled(O o) const noexcept {
+    counter sum = 0;
+    for (int r = 0; r < list_.world_.size; ++r) sum += load(words_of(r).own.settled, o);
+    return sum;
+  }
+  [[nodiscard]] CW_FN worklist_words& words_of(int r) const noexcept {
+    return *list_.memory_.words.at(r);
+  }
+
+  /// Whether nothing lives: all workers have come to this epoch, and as many items rest as came to
+  /// life. What rests is looked at first, so that what came to life before is not missed.
+  [[nodiscard]] CW_FN bool is_quiet() const noexcept {
+    const int ranks = list_.world_.size;
+    counter swept = 0;
+    // pairs with announce()
+    for (int r = 0; r < ranks; ++r) swept += load(words_of(r).own.swept, order::acquire);
+    if (swept != (epoch_ + 1) * static_cast<counter>(list_.shape_.workers * ranks)) return false;
+    const counter settled = all_settled(order::acquire);  // pairs with settle()
+    counter active = 0;
+    // Relaxed: ordered behind the loads above, which are acquire.
+    for (int r = 0; r < ranks; ++r) active += load(words_of(r).own.active, order::relaxed);
+    return active == settled;
+  }
+
+  /// Nothing lives: only this thread writes, until it has told the others.
+  CW_FN void end_or_move_threshold() noexcept {
+    counter parked = 0;
+    counter lowest = 0;
+    // Relaxed: is_quiet() has acquired them.
+    for (int r = 0; r < list_.world_.size; ++r) {
+      parked += load(words_of(r).own.parked, order::relaxed);
+      const counter theirs = load(words_of(r).own.lowest[epoch_ & 1U], order::relaxed);
+      lowest = theirs > lowest ? theirs : lowest;
+    }
+    if (parked == 0) {
+      tell_end(status::ok);
+    } else {
+      move_threshold(~lowest);
+    }
+  }
+
+  CW_FN void move_threshold(std::uint64_t least) noexcept {
+    const std::uint64_t step = list_.shape_.step;
+    const std::uint64_t threshold = least + step < least ? ~0ULL : least + step;
+    ++total_.epochs;
+    for (int r = 0; r < list_.world_.size; ++r) {
+      const scope reach = list_.memory_.words.reach();
+      worklist_words& theirs = words_of(r);
+      // Relaxed: the epoch orders.
+      within(reach, theirs.own.lowest[(epoch_ + 1) & 1U],
+             [&](auto w) { w.store(0, order::relaxed); });
+      within(reach, theirs.told.threshold, [&](auto w) { w.store(threshold, order::relaxed); });
+      within(reach, theirs.told.epoch,
+             [&](auto w) { w.store(epoch_ + 1, order::release); });  // pairs with sweep_if_told()
+    }
+  }
+
+  /// The first to say so is believed. One thread.
+  CW_FN void tell_end(status s) const noexcept {
+    for (int r = 0; r < list_.world_.size; ++r) {
+      within(list_.memory_.words.reach(), words_of(r).told.ended, [&](auto w) {
+        counter running = 0;
+        w.compare_exchange(running, 1 + static_cast<counter>(s),
+                           order::release);  // pairs with ended()
+      });
+    }
+  }
+
+  CW_FN status finish() noexcept {
+    if (g_.rank() == 0) {
+      if (outcome_ != status::ok) tell_end(outcome_);
+      const auto total = [&](counter worklist_counts::*which) {
+        // Relaxed: read when the kernel has ended.
+        add(words_.counts.*which, total_.*which, order::relaxed);
+      };
+      total(&worklist_counts::made);
+      total(&worklist_counts::done);
+      total(&worklist_counts::stolen);
+      total(&worklist_counts::spilled);
+      total(&worklist_counts::parked);
+      total(&worklist_counts::forwarded);
+      total(&worklist_counts::epochs);
+    }
+    return leader_of(g_, [&] {
+      const counter said = load(words_.told.ended, order::acquire);  // pairs with tell_end()
+      return outcome_ != status::ok ? outcome_ : static_cast<status>(said - 1);
+    });
+  }
+
+  const list& list_;
+  const Program& program_;
+  const Route& route_;
+  const G& g_;
+  int index_;
+  worklist_words& words_;
+  Item* batch_;
+  Item* staged_;  // batch for each rank
+  int* counts_;   // of staged items
+  kept_items<Item> spilled_;
+  kept_items<Item> parked_;
+  std::uint64_t threshold_;
+  counter epoch_ = 0;
+  counter fresh_ = 0;  // made, and not counted yet
+  worklist_counts total_ = {};
+  status outcome_ = status::ok;
+};
+
+template <class Item>
+template <class Program, class Route>
+CW_FN inline status worklist<Item>::run(const kernel_context& ctx, const Program& program,
+                                        const Route& route) const noexcept {
+  const auto g = ctx.warp();
+  const int warps = (ctx.thread_count() + warp_group::width - 1) / warp_group::width;
+  if (warps * ctx.block_count() != shape_.workers) return status::invalid;
+  worklist_worker<Item, Program, Route, warp_group> worker(*this, program, route, g,
+                                                           ctx.block_index() * warps + g.index());
+  return worker.run();
+}
+
+}  // namespace crosswarp::device

@@ -1,0 +1,74 @@
+// Graph programs over the ranks of a world: breadth-first search, shortest paths, components and
+// PageRank, by worklists inside one kernel. What kernels do is in device/graph.hpp.
+//
+//   cw::graph::divided d(w, g);                    // on each rank
+//   const cw::graph::run_report r = d.bfs(0);
+//   const std::vector<cw::graph::vertex> parents = d.parents();
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "crosswarp/device/worklist.hpp"
+#include "crosswarp/graph.hpp"
+#include "crosswarp/world.hpp"
+
+namespace crosswarp::graph {
+
+struct divided_options {
+  /// The rank's kernel; 0: one thread on a CPU, on a GPU what its share of the multiprocessors
+  /// holds.
+  int blocks = 0;
+  int threads = 0;
+  /// Places of each worker's queue, a power of two.
+  std::uint64_t queue = 4096;
+  /// How much farther than the nearest paths may be that are followed with them; 0: the mean length
+  /// of an edge, times four.
+  distance delta = 0;
+};
+
+/// What a run took, of all ranks together.
+struct run_report {
+  std::chrono::nanoseconds took{};  ///< of the slowest rank's kernel, as the host sees it
+  device::worklist_counts items{};
+};
+
+/// A graph divided among the ranks of a world, in the memory of their devices: each has its own
+/// vertices, and those of others that its edges lead to. All members are collective and throw
+/// error(timeout), error(peer_lost) and error(aborted).
+class divided {
+ public:
+  /// All ranks have the same graph and pass the same options. The queues are in the symmetric heap.
+  divided(world& w, const csr& g, const divided_options& o = {});
+  divided(world& w, const csr& g, const partition& p, const divided_options& o = {});
+  ~divided();
+  divided(divided&&) noexcept;
+  divided& operator=(divided&&) = delete;
+
+  /// Throws error(invalid_argument) for a source that is no vertex.
+  run_report bfs(vertex source);
+  /// Also for a graph without lengths.
+  run_report sssp(vertex source);
+  /// Also for a graph that is not symmetric.
+  run_report cc();
+  /// Ends when what is left to pass on can move all ranks together by less than the tolerance.
+  run_report pr(const pagerank_options& o = {});
+
+  // ---- results of the last such run, of all vertices, on every rank
+
+  [[nodiscard]] std::vector<vertex> parents();
+  [[nodiscard]] std::vector<std::uint32_t> levels();
+  [[nodiscard]] std::vector<distance> distances();
+  [[nodiscard]] std::vector<vertex> labels();
+  [[nodiscard]] std::vector<double> ranks();
+
+  /// Bytes of this rank's device memory for the graph, and for what is known of vertices.
+  [[nodiscard]] std::size_t graph_bytes() const noexcept;
+  [[nodiscard]] std::size_t vertex_bytes() const noexcept;
+
+ private:
+  struct state;
+  std::unique_ptr<state> state_;
+};
+
+}  // namespace crosswarp::graph

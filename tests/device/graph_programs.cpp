@@ -1,0 +1,146 @@
+// Graph programs on ranks, each against the serial reference.
+#include "crosswarp/graph_programs.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/worlds.hpp"
+
+namespace {
+
+namespace cw = crosswarp;
+namespace gr = crosswarp::graph;
+using testing::HasSubstr;
+
+gr::csr text(const std::string& s, bool symmetric) {
+  return gr::parse(s, "text",
+                   {.as = gr::format::edges,
+                    .build = {.symmetrise = symmetric, .simplify = false, .threads = 1}});
+}
+
+struct named_graph {
+  std::string name;
+  gr::csr graph;
+  gr::vertex source;
+};
+
+/// Symmetric, with lengths.
+std::vector<named_graph> graphs(int scale) {
+  const auto with = [](const gr::csr& g) { return gr::with_lengths(g, 11); };
+  return {
+      {"one vertex", gr::csr({0, 0}, {}, {}, true), 0},
+      {"self loops", text("0 0 3\n1 1 2\n0 1 1\n", true), 1},
+      {"parallel edges", text("0 1 9\n0 1 2\n1 2 0\n1 2 7\n", true), 0},
+      {"disconnected", text("0 1 1\n2 3 1\n3 4 1\n6 5 2\n", true), 3},
+      {"more ranks than vertices", text("0 1 4\n", true), 1},
+      {"grid", gr::grid({.scale = scale}), 77},
+      {"kron", with(gr::kronecker({.scale = scale, .degree = 8})), 5},
+      {"uniform", with(gr::uniform({.scale = scale, .degree = 4})), 100},
+  };
+}
+
+void expect_close(const std::vector<double>& got, const std::vector<double>& want, double most) {
+  ASSERT_EQ(got.size(), want.size());
+  double apart = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) apart += std::abs(got[i] - want[i]);
+  EXPECT_LT(apart, most);
+}
+
+void check_all(cw::world& w, const named_graph& n, const gr::divided_options& o) {
+  SCOPED_TRACE(n.name);
+  gr::divided d(w, n.graph, o);
+  d.bfs(n.source);
+  EXPECT_EQ(gr::check_parents(n.graph, n.source, d.parents()), "");
+  EXPECT_EQ(d.levels(), gr::bfs_levels(n.graph, n.source));
+  d.sssp(n.source);
+  EXPECT_EQ(d.distances(), gr::shortest_paths(n.graph, n.source));
+  d.cc();
+  EXPECT_EQ(d.labels(), gr::components(n.graph));
+  d.pr({.tolerance = 1e-4});
+  expect_close(d.ranks(), gr::pagerank(n.graph, {.tolerance = 1e-9}), 1e-4);
+}
+
+TEST(GraphPrograms, AgreeWithTheSerialReferences) {
+  for (const int ranks : {1, 2, 3}) {
+    on_ranks(ranks, [](cw::world& w) {
+      for (const named_graph& n : graphs(9)) check_all(w, n, {});
+    });
+  }
+}
+
+TEST(GraphPrograms, AgreeWithSeveralWorkersAndTinyQueues) {
+  on_ranks(2, [](cw::world& w) {
+    for (const named_graph& n : graphs(7)) check_all(w, n, {.blocks = 3, .queue = 2});
+    // By warps of three.
+    check_all(w, {"kron", gr::with_lengths(gr::kronecker({.scale = 5, .degree = 4}), 1), 1},
+              {.blocks = 2, .threads = 3, .queue = 16});
+  });
+}
+
+TEST(GraphPrograms, FollowDirections) {
+  on_ranks(2, [](cw::world& w) {
+    const auto g = text("0 1 5\n1 2 5\n0 2 11\n3 0 1\n2 4 1\n4 1 1\n", false);
+    gr::divided d(w, g);
+    d.bfs(0);
+    EXPECT_EQ(d.levels(), gr::bfs_levels(g, 0));
+    d.sssp(0);
+    EXPECT_EQ(d.distances(), gr::shortest_paths(g, 0));
+    d.pr({.tolerance = 1e-5});
+    expect_close(d.ranks(), gr::pagerank(g, {.tolerance = 1e-9}), 1e-5);
+  });
+}
+
+TEST(GraphPrograms, AnEmptyGraphHasNothingToDo) {
+  on_ranks(2, [](cw::world& w) {
+    gr::divided d(w, gr::csr());
+    d.cc();
+    EXPECT_TRUE(d.labels().empty());
+    d.pr();
+    EXPECT_TRUE(d.ranks().empty());
+    EXPECT_THROW(d.bfs(0), cw::error);
+  });
+}
+
+TEST(GraphPrograms, NearPathsComeFirst) {
+  on_ranks(2, [](cw::world& w) {
+    const auto g = gr::grid({.scale = 10});
+    gr::divided d(w, g, {.delta = 20});
+    const auto r = d.sssp(0);
+    EXPECT_GT(r.items.parked, 0U);
+    EXPECT_GT(r.items.epochs, 10U);
+  });
+}
+
+TEST(GraphPrograms, ARankHoldsItsOwnVerticesAndTheBorder) {
+  on_ranks(2, [](cw::world& w) {
+    const auto g = gr::grid({.scale = 10});
+    gr::divided d(w, g);
+    if (w.size() != 2) return;
+    // Half of a square, and the row on the other side.
+    EXPECT_LE(d.vertex_bytes(), (512U + 32U + 64U) * 8);
+    EXPECT_GT(d.graph_bytes(), g.edges() / 2 * 7);
+  });
+}
+
+TEST(GraphPrograms, WhatCannotBeIsRefused) {
+  on_ranks(2, [](cw::world& w) {
+    const auto complaint = [](const auto& f) -> std::string {
+      try {
+        f();
+      } catch (const cw::error& e) {
+        return e.what();
+      }
+      return "nothing";
+    };
+    gr::divided d(w, text("0 1\n", false));
+    EXPECT_THAT(complaint([&] { d.bfs(2); }), HasSubstr("2 in a graph of 2 vertices"));
+    EXPECT_THAT(complaint([&] { d.sssp(0); }), HasSubstr("has no lengths"));
+    EXPECT_THAT(complaint([&] { d.cc(); }), HasSubstr("not symmetric"));
+    EXPECT_THAT(complaint([&] { gr::divided(w, gr::csr(), gr::contiguous(7, w.size())); }),
+                HasSubstr("not one of 0 vertices among "));
+  });
+}
+
+}  // namespace
