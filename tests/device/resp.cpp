@@ -7,8 +7,6 @@
 
 #include "support/resp_server.hpp"
 
-using servers::resp_connection;
-
 namespace {
 
 const char* const wrong_type =
@@ -529,7 +527,7 @@ TEST(Resp, ConnectionsAtOnceGetTheAnswersThatTheyWouldGetAlone) {
       expected[static_cast<std::size_t>(i)] += m(words);
     }
   }
-  const auto got = serve::ask<resp_connection>(s.engine(), in, {.piece = 700});
+  const auto got = s.ask_all(in, {.piece = 700});
   for (int i = 0; i < connections; ++i) {
     EXPECT_TRUE(got[static_cast<std::size_t>(i)].text == expected[static_cast<std::size_t>(i)])
         << i;
@@ -552,7 +550,7 @@ TEST(Resp, CommandsOnSharedKeysAreWhole) {
       text += array({"MGET", "w", "z", "x", "y"});
     }
   }
-  const auto got = serve::ask<resp_connection>(s.engine(), in, {.piece = 500});
+  const auto got = s.ask_all(in, {.piece = 500});
   for (const auto& a : got) {
     ASSERT_EQ(std::count(a.text.begin(), a.text.end(), '*'), rounds);
     for (std::size_t at = a.text.find("*4\r\n"); at != std::string::npos;) {

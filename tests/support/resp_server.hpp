@@ -1,4 +1,5 @@
-// A table of the RESP server and its engine, on the device of the test.
+// A table of the RESP server and its engine, on the device of the test. The kernels are in
+// device/resp_server.cpp, so that they are compiled once.
 #pragma once
 
 #include <string>
@@ -20,35 +21,24 @@ struct memory_use {
   std::uint64_t blocks;
   std::uint64_t chunks;
 };
-struct measure {
-  CW_FN void operator()(const crosswarp::device::kernel_context&, const servers::table& t,
-                        memory_use* use) const {
-    *use = {t.blocks_in_use(), t.memory().chunks_in_use()};
-  }
-};
 
-/// A table and its engine.
 class server {
  public:
   explicit server(std::size_t bytes = 8U << 20U, servers::table_options t = {},
-                  servers::resp_options o = {})
-      : memory_(test_device(), bytes), engine_({memory_.data(), bytes, t}, o) {}
+                  servers::resp_options o = {});
 
-  [[nodiscard]] const servers::resp& engine() const { return engine_; }
+  /// The answers to several connections at once.
+  [[nodiscard]] std::vector<serve::answer> ask_all(const std::vector<std::string>& inputs,
+                                                   const serve::way& w = {}) const;
   serve::answer ask(const std::string& in, const serve::way& w = {}) const {
-    return serve::ask<servers::resp_connection>(engine_, {in}, w)[0];
+    return ask_all({in}, w)[0];
   }
   /// The answer to words.
   std::string operator()(const std::vector<std::string>& words) const {
     return ask(array(words)).text;
   }
-  memory_use use() const {
-    crosswarp::stream s(test_device());
-    crosswarp::buffer<memory_use> use(s.device(), 1);
-    crosswarp::launch(s, {}, measure{}, engine_.keys(), use.data());
-    s.sync();
-    return use.read()[0];
-  }
+  /// What of the table's memory is in use.
+  [[nodiscard]] memory_use use() const;
 
  private:
   crosswarp::buffer<char> memory_;
