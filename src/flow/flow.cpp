@@ -170,9 +170,8 @@ context::context(const std::vector<device_ref>& devices, const context_options& 
                        device::wait_limits{.timeout_ns =
                                                static_cast<std::uint64_t>(options.timeout.count())},
                        nullptr))) {}
-context::context(world& w) : core_(shared_core(w)) {
-  abort_world_ = [&w](const std::string& why) { w.abort(why); };
-}
+context::context(world& w)
+    : core_(shared_core(w)), abort_world_([&w](const std::string& why) { w.abort(why); }) {}
 context::~context() = default;
 context::context(context&&) noexcept = default;
 context& context::operator=(context&&) noexcept = default;

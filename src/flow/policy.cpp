@@ -9,7 +9,8 @@ namespace {
 using targets = std::function<std::vector<int>(int source, const fan& f)>;
 
 /// Each input goes where it always goes.
-policy fixed(std::string name, spread how, targets to, std::string why, std::size_t unit = 1) {
+policy fixed(std::string name, spread how, const targets& to, std::string why,
+             std::size_t unit = 1) {
   return {std::move(name),
           [how, to, unit](const segment&, int source, const fan& f) {
             return route{how, to(source, f), unit};

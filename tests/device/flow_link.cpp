@@ -53,6 +53,26 @@ TEST(FlowLink, PacketsArriveInOrderThroughAChain) {
   check_chain<by_thread>(2, 1, 2, 0);
 }
 
+TEST(FlowLink, AKernelTakesFromWhoeverHasSomething) {
+  on_ranks(3, [](cw::world& w) {
+    using fan_in = flow_fan_in<by_thread>;
+    if (w.size() > fan_in::max_ranks) return;
+    std::vector<std::unique_ptr<device_link>> made;
+    fan_in::links links;
+    for (int pe = 1; pe < w.size(); ++pe) {
+      made.push_back(std::make_unique<device_link>(w, pe, 0, packet, pe));
+      links.from[pe] = made.back()->device();
+    }
+    cw::buffer<outcome> out(w.options().device, 1);
+    cw::launch(w, {}, fan_in{}, w.device(), links, 40, out.data());
+    w.stream().sync();
+    const outcome o = out.read()[0];
+    EXPECT_EQ(o.waits, status::ok) << to_string(o.waits) << " on rank " << w.rank();
+    EXPECT_EQ(o.wrong, 0) << "on rank " << w.rank();
+    w.barrier();
+  });
+}
+
 struct send_some {
   CW_FN void operator()(const dev::kernel_context& ctx, const flow::link& l, const int* values,
                         std::size_t count, bool last, status* out) const {

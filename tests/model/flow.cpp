@@ -17,14 +17,19 @@ class FlowModel : public testing::Test {
   }
 };
 
+/// A world that is made anew for each execution, so with little in it.
+cw::world_options small(cw::device_ref device) {
+  cw::world_options o;
+  o.device = device;
+  o.heap_bytes = 1U << 16U;
+  o.self_test = false;
+  return o;
+}
+
 template <class Who>
 void explore(cw::schedule s, int ranks, int threads, int buffers, int packets) {
   cw::explore(s, [&](cw::device_ref device) {
-    cw::world_options o;
-    o.device = device;
-    o.heap_bytes = 1U << 16U;
-    o.self_test = false;
-    cw::run_local(ranks, o, [&](cw::world& w) {
+    cw::run_local(ranks, small(device), [&](cw::world& w) {
       std::vector<std::unique_ptr<cw::flow::device_link>> links;
       for (int r = 0; r + 1 < ranks; ++r) {
         links.push_back(
@@ -54,6 +59,25 @@ TEST_F(FlowModel, ALinkUnderEveryInterleaving) {
 TEST_F(FlowModel, AChainOfLinksUnderMany) {
   explore<by_thread>(cw::schedule::random(20261116, 150), 3, 1, 2, 5);
   explore<by_block>(cw::schedule::random(20261116, 150), 3, 2, 1, 4);
+}
+
+TEST_F(FlowModel, TwoSendersAndOneWhoTakesFromBoth) {
+  using fan_in = flow_fan_in<by_thread>;
+  auto s = cw::schedule::random(20261116, 150);
+  cw::explore(s, [&](cw::device_ref device) {
+    cw::run_local(3, small(device), [&](cw::world& w) {
+      const cw::flow::device_link a(w, 1, 0, 5 * sizeof(int), 1);
+      const cw::flow::device_link b(w, 2, 0, 5 * sizeof(int), 2);
+      cw::buffer<outcome> out(device, 1);
+      cw::launch(w, {}, fan_in{}, w.device(), fan_in::links{{{}, a.device(), b.device(), {}}}, 3,
+                 out.data());
+      const outcome got = out.read()[0];
+      ASSERT_EQ(got.waits, status::ok) << to_string(got.waits) << ", " << s.describe();
+      ASSERT_EQ(got.wrong, 0) << s.describe();
+    });
+    if (testing::Test::HasFatalFailure()) FAIL() << s.describe();
+  });
+  EXPECT_GT(s.executions(), 1U);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Packets of changing size through a chain of device-side links: rank 0 makes them, those between
-// add one to each value and send on, the last checks.
+// add one to each value and send on, the last checks. And from several ranks to one.
 #pragma once
 
 #include "common.hpp"
@@ -84,6 +84,56 @@ struct flow_chain {
     } else {
       s = consume(g, from_left, w.size - 2, packets, wrong);
     }
+    report(g, out, s, wrong);
+  }
+};
+
+/// Everybody sends to rank 0, which takes from whoever has something: a look at each link in turn,
+/// and a wait for one of them after a round in vain.
+template <class Who>
+struct flow_fan_in {
+  static constexpr int max_ranks = 4;
+  struct links {
+    flow::link from[max_ranks];  // by sender
+  };
+
+  template <class G>
+  CW_FN static status take_all(const G& g, const dev::world& w, const links& all, int packets,
+                               int& wrong) {
+    int taken[max_ranks] = {};
+    bool ended[max_ranks] = {true};
+    for (int left = w.size - 1, idle = 0; left > 0;) {
+      bool moved = false;
+      for (int pe = 1; pe < w.size; ++pe) {
+        if (ended[pe]) continue;
+        auto in = flow::receiver::open(g, all.from[pe]);
+        flow::packet p;
+        const auto& limits = all.from[pe].limits;
+        status s = in.receive(g, p, idle != 0 ? limits : limits.within(0));
+        if (s == status::timeout && idle == 0) continue;
+        if (s == status::closed) {
+          ended[pe] = true;
+          --left;
+          wrong += taken[pe] != packets;
+        } else if (s == status::ok) {
+          const auto* values = reinterpret_cast<const int*>(p.data);
+          wrong += values[0] != stamp(pe, static_cast<std::uint64_t>(taken[pe]++), 0);
+          s = in.release(g);
+        }
+        if (s != status::ok && s != status::closed) return s;
+        moved = true;
+      }
+      idle = moved ? 0 : 1;
+    }
+    return status::ok;
+  }
+
+  CW_FN void operator()(const dev::kernel_context& ctx, const dev::world& w, const links& all,
+                        int packets, outcome* out) const {
+    const auto g = Who{}(ctx);
+    int wrong = 0;
+    const status s = w.rank == 0 ? take_all(g, w, all, packets, wrong)
+                                 : flow_chain<Who>::produce(g, all.from[w.rank], w.rank, packets);
     report(g, out, s, wrong);
   }
 };

@@ -100,7 +100,12 @@ class sender {
   /// Order: the receiver has finished reading what it held before.
   /// Fails: invalid after shutdown(), or at the wrong end; timeout, peer_lost, aborted.
   template <group G>
-  [[nodiscard]] CW_FN status reserve(const G& g) noexcept;
+  [[nodiscard]] CW_FN status reserve(const G& g) noexcept {
+    return reserve(g, link_.limits);
+  }
+  /// The same with limits of one's own: link.limits.within(0) looks once.
+  template <group G>
+  [[nodiscard]] CW_FN status reserve(const G& g, const wait_limits& limits) noexcept;
   [[nodiscard]] CW_FN std::byte* buffer() const noexcept;
   /// Sends what any thread of `g` wrote to the reserved buffer(). Of no bytes: nothing.
   /// Visibility: to every thread of the group that receives it.
@@ -148,7 +153,13 @@ class receiver {
   /// Fails: closed at the end, and ever after; invalid at the wrong end; timeout, peer_lost,
   ///        aborted.
   template <group G>
-  [[nodiscard]] CW_FN status receive(const G& g, packet& p) noexcept;
+  [[nodiscard]] CW_FN status receive(const G& g, packet& p) noexcept {
+    return receive(g, p, link_.limits);
+  }
+  /// The same with limits of one's own: link.limits.within(0) looks once, for who receives on
+  /// several links.
+  template <group G>
+  [[nodiscard]] CW_FN status receive(const G& g, packet& p, const wait_limits& limits) noexcept;
   /// Gives the packet back, which the last receive() got.
   /// Order: what any thread of `g` read from it was read before.
   /// Fails: what the proxy's put_value says.

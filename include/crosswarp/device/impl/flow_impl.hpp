@@ -39,12 +39,12 @@ CW_FN inline std::byte* sender::buffer() const noexcept {
 }
 
 template <group G>
-CW_FN inline status sender::reserve(const G& g) noexcept {
+CW_FN inline status sender::reserve(const G& g, const wait_limits& limits) noexcept {
   if (ended_) return status::invalid;
   if (position_ < link_.buffers) return status::ok;  // never used
   // Released was the packet of a lap before.
   return wait(g, signal(link_.mine->slot(slot()).free, link_.reach), position_ + 1 - link_.buffers,
-              link_.limits);
+              limits);
 }
 
 template <group G>
@@ -111,11 +111,11 @@ CW_FN inline void receiver::keep(const G& g) const noexcept {
 }
 
 template <group G>
-CW_FN inline status receiver::receive(const G& g, packet& p) noexcept {
+CW_FN inline status receiver::receive(const G& g, packet& p, const wait_limits& limits) noexcept {
   if (!link_.receives) return status::invalid;
   if (ended_) return status::closed;
   const signal full(link_.mine->slot(slot()).full, link_.reach);
-  if (const status s = wait(g, full, position_ + 1, link_.limits); s != status::ok) return s;
+  if (const status s = wait(g, full, position_ + 1, limits); s != status::ok) return s;
   std::byte* const at =
       reinterpret_cast<std::byte*>(link_.mine) + impl::packet_offset(link_, slot());
   const packet_header h = *reinterpret_cast<const packet_header*>(at);
