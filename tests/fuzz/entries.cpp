@@ -13,7 +13,6 @@
 namespace fuzz {
 namespace {
 
-namespace cw = crosswarp;
 namespace dev = crosswarp::device;
 namespace mlx5 = crosswarp::device::mlx5;
 namespace rdma = crosswarp::rdma;

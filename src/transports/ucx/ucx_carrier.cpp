@@ -71,7 +71,7 @@ class ucx_carrier final : public carrier {
   line open(std::span<const std::byte> route) override {
     route_head there;
     if (!read_route(route, there)) return 0;
-    const ucp_ep_h ep = connect(route, last_ + 1);
+    ucp_ep* const ep = connect(route, last_ + 1);
     if (ep == nullptr) return 0;
     const line made = ++last_;
     lines_[made] = {ep, true, {name_, made}};
@@ -219,7 +219,9 @@ class ucx_carrier final : public carrier {
     };
     void* const r = ucp_am_send_nbx(c.ep, message_id, &m->head, sizeof(m->head), m->data.data(),
                                     m->data.size(), &p);
-    if (r != nullptr && !UCS_PTR_IS_ERR(r)) m.release();  // the callback's now
+    if (r != nullptr && !UCS_PTR_IS_ERR(r)) {
+      [[maybe_unused]] const message* const kept = m.release();  // the callback's now
+    }
     // A failure also comes to the mourner.
   }
 
@@ -248,7 +250,7 @@ class ucx_carrier final : public carrier {
     route_head there;
     const line_name name{h.opener, h.number};
     if (!read_route(route, there) || there.name != h.opener || accepted_.contains(name)) return;
-    const ucp_ep_h ep = connect(route, last_ + 1);
+    ucp_ep* const ep = connect(route, last_ + 1);
     if (ep == nullptr) return;
     const line made = ++last_;
     lines_[made] = {ep, false, name};

@@ -30,9 +30,18 @@ soft_nic::~soft_nic() {
   close(wake_);
 }
 
+/// After a flag was set that rest() looks at. In one order with it: either it sees the flag, or
+/// this sees that it sleeps.
 void soft_nic::rouse() const noexcept {
+  if (!asleep_.load(std::memory_order_seq_cst)) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof(one));  // full: is awake
+}
+
+/// Any thread: those that launch kernels.
+void soft_nic::expect_bells() noexcept {
+  launched_.store(true, std::memory_order_seq_cst);
+  rouse();
 }
 
 void soft_nic::stop() {
@@ -40,7 +49,7 @@ void soft_nic::stop() {
   {
     const std::scoped_lock lock(mutex_);
     stop_ = true;
-    posted_.store(true, std::memory_order_relaxed);
+    posted_.store(true, std::memory_order_seq_cst);
   }
   rouse();
   thread_.join();
@@ -50,7 +59,7 @@ void soft_nic::post(std::function<void()> f) {
   {
     const std::scoped_lock lock(mutex_);
     posts_.push_back(std::move(f));
-    posted_.store(true, std::memory_order_relaxed);  // the lock orders what it speaks of
+    posted_.store(true, std::memory_order_seq_cst);  // the lock orders what it speaks of
   }
   rouse();
 }
@@ -82,7 +91,7 @@ soft_nic::made_qp soft_nic::add_qp(const qp_setup& s) {
   for (;;) {
     const auto made = run([&] { return try_add_qp(s, fresh); });
     if (made) return *made;
-    fresh = std::make_unique<bell_page>(s.kernels);
+    fresh = std::make_unique<bell_page>(s.kernels, *this);
   }
 }
 
@@ -170,6 +179,10 @@ void soft_nic::work() {
   auto last = clock::now();
   for (std::uint32_t look = 1;; ++look) {
     if (posted_.load(std::memory_order_relaxed) && !hear_posts()) return;
+    if (launched_.load(std::memory_order_relaxed)) {
+      launched_.store(false, std::memory_order_relaxed);
+      last = clock::now();
+    }
     const bool heard = wire_ != nullptr && wire_->progress();
     const bool rung = look_at_bells();
     const bool moved = serve_all();
@@ -193,14 +206,13 @@ bool soft_nic::hear_posts() {
     posts.swap(posts_);
     if (stop_) return false;
   }
-  std::uint64_t rung = 0;
-  [[maybe_unused]] const ssize_t n = ::read(wake_, &rung, sizeof(rung));
   for (const auto& f : posts) f();
   return true;
 }
 
 /// Sleeps a little when nothing was to be done for a while: the longer ago, the longer, and at most
-/// a millisecond. A GPU cannot wake a thread, so doorbells are looked for all the time.
+/// a millisecond. A GPU cannot wake a thread, so doorbells are looked for all the time, and more
+/// often after a launch.
 void soft_nic::rest(clock::duration idle_for) {
   using us = std::chrono::microseconds;
   constexpr us patience(100);
@@ -208,12 +220,16 @@ void soft_nic::rest(clock::duration idle_for) {
   constexpr us long_ago(50'000);
   if (idle_for < patience) return;
   const us nap = idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : us(1000);
-  // What was asked meanwhile may have been taken off the descriptor already.
-  if (posted_.load(std::memory_order_relaxed)) return;
   if (wire_ != nullptr && !wire_->arm()) return;
   pollfd ways[2] = {{wake_, POLLIN, 0}, {wire_ != nullptr ? wire_->descriptor() : -1, POLLIN, 0}};
   const timespec limit{0, std::chrono::nanoseconds(nap).count()};
-  ppoll(ways, std::size(ways), &limit, nullptr);
+  asleep_.store(true, std::memory_order_seq_cst);
+  const bool wanted =
+      posted_.load(std::memory_order_seq_cst) || launched_.load(std::memory_order_seq_cst);
+  if (!wanted) ppoll(ways, std::size(ways), &limit, nullptr);
+  asleep_.store(false, std::memory_order_relaxed);
+  std::uint64_t rung = 0;
+  [[maybe_unused]] const ssize_t n = ::read(wake_, &rung, sizeof(rung));
 }
 
 bool soft_nic::look_at_bells() {

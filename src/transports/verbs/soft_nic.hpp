@@ -76,6 +76,7 @@ class soft_nic {
   // ---- the thread
   void work();
   void rouse() const noexcept;
+  void expect_bells() noexcept;
   bool hear_posts();
   bool look_at_bells();
   bool serve_all();
@@ -132,6 +133,9 @@ class soft_nic {
   std::mt19937_64 random_;
   piece answered_;  ///< what the last answer points to
   std::atomic<bool> link_{true};
+  // Kernels were launched: they may ring soon.
+  std::atomic<bool> launched_{false};
+  std::atomic<bool> asleep_{false};
 
   // What other threads want.
   std::mutex mutex_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "crosswarp/buffer.hpp"
+#include "exec/backends.hpp"
 #include "transports/verbs/soft_nic.hpp"
 
 namespace crosswarp::verbs {
@@ -70,11 +71,15 @@ struct soft_nic::qp {
 /// all of them takes little.
 struct soft_nic::bell_page {
   static constexpr std::size_t capacity = 1024;
-  explicit bell_page(device_ref d) : device(d), words(d, capacity, memory_kind::pinned) {}
+  bell_page(device_ref d, soft_nic& nic)
+      : device(d),
+        words(d, capacity, memory_kind::pinned),
+        launches(exec::on_launch(d, [&nic] { nic.expect_bells(); })) {}
   device_ref device;
   buffer<std::uint64_t> words;
   std::vector<std::uint64_t> seen;
-  std::vector<qp*> owners;  ///< null: free
+  std::vector<qp*> owners;         ///< null: free
+  std::shared_ptr<void> launches;  ///< while it lives, they wake the NIC
 };
 
 }  // namespace crosswarp::verbs

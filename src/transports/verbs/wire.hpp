@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <tuple>
 
 #include "transports/verbs/entry.hpp"
 
@@ -15,7 +16,10 @@ struct station {
   std::uint32_t device = 0;
   std::uint32_t qpn = 0;
   [[nodiscard]] station nic() const noexcept { return {fabric, device, 0}; }
-  friend auto operator<=>(const station&, const station&) = default;
+  friend bool operator==(const station&, const station&) = default;
+  friend bool operator<(const station& a, const station& b) noexcept {
+    return std::tie(a.fabric, a.device, a.qpn) < std::tie(b.fabric, b.device, b.qpn);
+  }
 };
 
 /// Carried out by the queue pair `to`. A long message is several requests.
