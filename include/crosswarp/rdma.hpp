@@ -34,8 +34,8 @@ enum class backend {
   mlx5,   ///< an mlx5 adapter, and no thread (libmlx5); not yet run on hardware
 };
 
-/// How many soft devices there are, whom they reach, and what they do to find faults in their users,
-/// from a seed. All contexts of a process that live at a time ask for the same.
+/// How many soft devices there are, whom they reach, and what they do to find faults in their
+/// users, from a seed. All contexts of a process that live at a time ask for the same.
 struct soft_options {
   int devices = 1;
   /// Other processes may be on other machines, and are reached by UCX. Else they are on this one,

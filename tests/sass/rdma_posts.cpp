@@ -1,4 +1,5 @@
-// One thread posts one entry of 64 bytes and rings: what scripts/count_posts counts. For nvcc alone.
+// One thread posts one entry of 64 bytes and rings: what scripts/count_posts counts. For nvcc
+// alone.
 #include "crosswarp/device/rdma.hpp"
 
 namespace dev = crosswarp::device;
@@ -21,8 +22,7 @@ __device__ inline crosswarp::status ring(const arguments& a, const rdma::posted&
 
 }  // namespace
 
-extern "C" __global__ void post_write(const __grid_constant__ arguments a,
-                                      crosswarp::status* out) {
+extern "C" __global__ void post_write(const __grid_constant__ arguments a, crosswarp::status* out) {
   *out = ring(a, a.ep.post_write(dev::thread_group{}, a.local, a.remote, a.bytes));
 }
 extern "C" __global__ void post_write_inline(const __grid_constant__ arguments a,
@@ -33,12 +33,10 @@ extern "C" __global__ void post_write_imm(const __grid_constant__ arguments a,
                                           crosswarp::status* out) {
   *out = ring(a, a.ep.post_write_imm(dev::thread_group{}, a.local, a.remote, a.bytes, 7));
 }
-extern "C" __global__ void post_read(const __grid_constant__ arguments a,
-                                     crosswarp::status* out) {
+extern "C" __global__ void post_read(const __grid_constant__ arguments a, crosswarp::status* out) {
   *out = ring(a, a.ep.post_read(dev::thread_group{}, a.local, a.remote, a.bytes));
 }
-extern "C" __global__ void post_send(const __grid_constant__ arguments a,
-                                     crosswarp::status* out) {
+extern "C" __global__ void post_send(const __grid_constant__ arguments a, crosswarp::status* out) {
   *out = ring(a, a.ep.post_send(dev::thread_group{}, a.local, a.bytes));
 }
 extern "C" __global__ void post_fetch_add(const __grid_constant__ arguments a,
