@@ -15,9 +15,6 @@ namespace crosswarp::tool {
 
 namespace dev = crosswarp::device;
 
-namespace {
-
-/// Adds what the module's benchmark measures.
 scene measured(scene s, device_ref d, bool by_processes) {
   bench::setup how;
   how.device = d;
@@ -26,6 +23,8 @@ scene measured(scene s, device_ref d, bool by_processes) {
   s.rows = run_benchmarks({s.name}, how);
   return s;
 }
+
+namespace {
 
 world_options options_for(device_ref d, std::size_t heap_bytes) {
   world_options o = world_options::from_environment();

@@ -30,7 +30,12 @@ scene proxy_scene(device_ref d);
 scene shmem_scene(device_ref d);
 /// The same sum by every algorithm.
 scene coll_scene(device_ref d);
+/// Entries that kernels write, and a NIC in software.
+scene rdma_scene(device_ref d);
 /// A filter of several devices, and its drawing.
 scene flow_scene(device_ref d);
+
+/// Adds what the module's benchmark measures.
+scene measured(scene s, device_ref d, bool by_processes);
 
 }  // namespace crosswarp::tool

@@ -939,7 +939,7 @@ TEST_P(RdmaErrors, NobodyPostedAReceive) {
 TEST_P(RdmaErrors, AReceiveThatComesLateIsInTime) {
   const auto d = open();
   auto o = options();
-  o.not_ready_retries = 100;
+  o.not_ready_retries = rounds(100, 3000);
   o.not_ready_after = std::chrono::milliseconds(1);
   side a(d, o);
   side b(far_of(d), o);

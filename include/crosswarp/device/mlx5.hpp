@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "crosswarp/device/bytes.hpp"
 #include "crosswarp/device/platform.hpp"
 
 namespace crosswarp::device::mlx5 {
@@ -19,7 +20,7 @@ namespace crosswarp::device::mlx5 {
   return static_cast<std::uint16_t>((v << 8U) | (v >> 8U));
 }
 [[nodiscard]] CW_FN constexpr std::uint32_t swapped(std::uint32_t v) noexcept {
-  return (v << 24U) | ((v & 0xff00U) << 8U) | ((v >> 8U) & 0xff00U) | (v >> 24U);
+  return swap_bytes(v);
 }
 [[nodiscard]] CW_FN constexpr std::uint64_t swapped(std::uint64_t v) noexcept {
   return (static_cast<std::uint64_t>(swapped(static_cast<std::uint32_t>(v))) << 32U) |

@@ -92,7 +92,9 @@ class adapter_control final : public mlx5_control {
   memory add_memory(void* p, std::size_t bytes) override {
     mlx5dv_devx_umem* const m =
         library_.umem_reg(context_->context(), p, bytes, IBV_ACCESS_LOCAL_WRITE);
-    if (m == nullptr) check(errno, "mlx5dv_devx_umem_reg", context_->name());
+    if (m == nullptr) {
+      throw error::from_errno(errno, "mlx5dv_devx_umem_reg", context_->name());
+    }
     return {reinterpret_cast<handle>(m), m->umem_id};
   }
   void remove_memory(handle m) noexcept override {

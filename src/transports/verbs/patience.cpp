@@ -6,8 +6,6 @@
 
 namespace crosswarp::verbs {
 
-using namespace std::chrono_literals;
-
 namespace {
 
 /// 7 would be for ever: of receivers that are not ready, and on some devices (rxe) also of answers.
@@ -42,8 +40,9 @@ std::uint8_t not_ready_code(std::chrono::nanoseconds at_least) noexcept {
   constexpr int waits[31] = {1,    2,    3,    4,    6,     8,     12,    16,    24,   32,   48,
                              64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536, 2048,
                              3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
-  for (std::uint8_t i = 0; i < std::size(waits); ++i) {
-    if (waits[i] * 10us >= at_least) return static_cast<std::uint8_t>(i + 1);
+  for (std::size_t i = 0; i < std::size(waits); ++i) {
+    if (waits[i] * std::chrono::microseconds(10) >= at_least)
+      return static_cast<std::uint8_t>(i + 1);
   }
   return 0;
 }

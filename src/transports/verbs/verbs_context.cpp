@@ -93,8 +93,11 @@ std::vector<std::shared_ptr<verbs_context>> open_all(
     const std::function<ibv_context*(ibv_device*)>& open) {
   int count = 0;
   ibv_device** const list = library.get_device_list(&count);
-  if (list == nullptr && errno != ENOSYS) check(errno, "ibv_get_device_list");
   std::vector<std::shared_ptr<verbs_context>> all;
+  if (list == nullptr) {
+    if (errno != ENOSYS) check(errno, "ibv_get_device_list");  // ENOSYS: the kernel has no RDMA
+    return all;
+  }
   for (int i = 0; i < count; ++i) {
     if (!wanted(list[i])) continue;
     try {
@@ -104,7 +107,7 @@ std::vector<std::shared_ptr<verbs_context>> open_all(
       log::warn(-1, "rdma: a device is left out: ", e.what(), "; crosswarp doctor says more");
     }
   }
-  if (list != nullptr) library.free_device_list(list);
+  library.free_device_list(list);
   return all;
 }
 
