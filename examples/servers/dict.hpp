@@ -162,9 +162,9 @@ CW_COLD CW_FN inline entry* dict::resize(const arena& a, heap& h, ref* link,
   const std::size_t before = entry_bytes(e->name_bytes, e->value_bytes);
   const std::size_t after = entry_bytes(e->name_bytes, value_bytes);
   const bool fits = class_of(before) == class_of(after) && class_of(after) < size_classes;
-  if (before != after && !fits) {
-    const ref r = a.allocate(h, after);
-    if (r == 0) return nullptr;
+  const ref r = before == after || fits ? 0 : a.allocate(h, after);
+  if (r == 0 && !fits && after > before) return nullptr;
+  if (r != 0) {  // else it stays where it is, in a larger block than it needs if it must
     auto* const moved = a.at<entry>(r);
     *moved = *e;
     copy_bytes(moved->bytes(), e->bytes(), e->name_bytes);

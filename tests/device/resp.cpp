@@ -439,6 +439,8 @@ TEST(Resp, WithoutMemoryItSaysSoAndGoesOn) {
   EXPECT_EQ(s({"DBSIZE"}), ":" + std::to_string(set) + "\r\n");
   EXPECT_EQ(s({"SET", "k0", std::string(20000, 'v')}), out_of_memory);
   EXPECT_EQ(s({"GET", "k0"}), bulk(value));
+  EXPECT_EQ(s({"SET", "k0", std::string(400, 'w')}), "+OK\r\n");  // a shorter one has room
+  EXPECT_EQ(s({"GET", "k0"}), bulk(std::string(400, 'w')));
   EXPECT_EQ(s({"RPUSH", "l", "a", std::string(20000, 'v')}), out_of_memory);
   EXPECT_EQ(s({"EXISTS", "l"}), ":0\r\n");
   EXPECT_EQ(s({"HSET", "h", "a", std::string(20000, 'v')}), out_of_memory);
