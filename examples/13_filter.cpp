@@ -79,6 +79,7 @@ int main() {
     flow::link collect = ctx.link(gpus2h, flow::host, packet_size, 2);  // double buffering
 
     std::vector<std::thread> workers;
+    workers.reserve(all_gpus.size());
     for (const flow::endpoint gpu : all_gpus) {
       workers.emplace_back([&ctx, where = ctx.device(gpu),
                             in = ctx.link(h2gpus, gpu, packet_size, 2),

@@ -196,9 +196,11 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
       add(bench::bench_coll(s, run_ranks));
     } else if (name == "rdma") {
       add(bench::bench_rdma(s));
+    } else if (name == "flow") {
+      add(bench::bench_flow(s));
     } else {
       throw error(errc::invalid_argument, "bench",
-                  "'" + name + "' is none of exec, memory, proxy, shmem, coll, rdma");
+                  "'" + name + "' is none of exec, memory, proxy, shmem, coll, rdma, flow");
     }
   }
   return rows;

@@ -97,6 +97,10 @@ scene flow_scene(device_ref d) {
   }
   for (auto& w : workers) w.join();
   s.drawing = ctx.to_svg();
+  bench::setup how;
+  how.device = d;
+  how.quick = true;
+  s.rows = bench::bench_flow(how);
   return s;
 }
 

@@ -9,10 +9,10 @@ namespace crosswarp::flow::impl {
 namespace {
 
 template <class T>
-std::shared_ptr<shared_value<T>> promise_of(std::shared_ptr<const patience> limits,
+std::shared_ptr<shared_value<T>> promise_of(const std::shared_ptr<const patience>& limits,
                                             const char* call) {
   auto p = std::make_shared<shared_value<T>>();
-  p->limits = std::move(limits);
+  p->limits = limits;
   p->call = call;
   return p;
 }

@@ -61,7 +61,7 @@ double time_of(const hops& next, const bandwidth_table& t) {
   return worst;
 }
 
-policy by_hops(const std::string& name, hops next, std::string why) {
+policy by_hops(const std::string& name, const hops& next, std::string why) {
   const int n = static_cast<int>(next.size());
   policy p;
   p.name = name;
@@ -324,6 +324,7 @@ policy by_topology(const bandwidth_table& ways, int rings) {
 bandwidth_table measure_bandwidth(const std::vector<device_ref>& devices, std::size_t bytes) {
   if (bytes == 0) throw wrong("0 bytes measure nothing");
   std::vector<buffer<std::byte>> memory;
+  memory.reserve(devices.size());
   for (const device_ref d : devices) memory.emplace_back(d, bytes);
   bandwidth_table t(devices.size(), std::vector<double>(devices.size(), 0));
   for (std::size_t to = 0; to < devices.size(); ++to) {

@@ -193,6 +193,7 @@ TEST(FlowLink, SaysWhatIsWrong) {
   EXPECT_EQ(flow::sender::open(me, nobody).reserve(me), status::invalid);
   EXPECT_EQ(flow::sender::open(me, nobody).shutdown(me), status::invalid);
   EXPECT_EQ(flow::receiver::open(me, nobody).receive(me, p), status::invalid);
+  EXPECT_EQ(flow::receiver::open(me, nobody).release(me), status::invalid);
   on_ranks(2, [&](cw::world& w) {
     flow_test::expect_error([&] { device_link none(w, 0, w.size(), packet, 1); }, bad,
                             "is none of");

@@ -162,7 +162,7 @@ class receiver {
   [[nodiscard]] CW_FN status receive(const G& g, packet& p, const wait_limits& limits) noexcept;
   /// Gives the packet back, which the last receive() got.
   /// Order: what any thread of `g` read from it was read before.
-  /// Fails: what the proxy's put_value says.
+  /// Fails: invalid at the wrong end; what the proxy's put_value says.
   template <group G>
   [[nodiscard]] CW_FN status release(const G& g) noexcept;
 

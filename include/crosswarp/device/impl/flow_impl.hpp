@@ -40,7 +40,7 @@ CW_FN inline std::byte* sender::buffer() const noexcept {
 
 template <group G>
 CW_FN inline status sender::reserve(const G& g, const wait_limits& limits) noexcept {
-  if (ended_) return status::invalid;
+  if (ended_ || link_.buffers == 0) return status::invalid;
   if (position_ < link_.buffers) return status::ok;  // never used
   // Released was the packet of a lap before.
   return wait(g, signal(link_.mine->slot(slot()).free, link_.reach), position_ + 1 - link_.buffers,
@@ -130,6 +130,7 @@ CW_FN inline status receiver::receive(const G& g, packet& p, const wait_limits& 
 
 template <group G>
 CW_FN inline status receiver::release(const G& g) noexcept {
+  if (!link_.receives) return status::invalid;
   const std::uint64_t index = slot();
   status s = status::ok;
   if (link_.theirs != nullptr) {
