@@ -138,6 +138,8 @@ TEST(GraphPrograms, WhatCannotBeIsRefused) {
     EXPECT_THAT(complaint([&] { d.bfs(2); }), HasSubstr("2 in a graph of 2 vertices"));
     EXPECT_THAT(complaint([&] { d.sssp(0); }), HasSubstr("has no lengths"));
     EXPECT_THAT(complaint([&] { d.cc(); }), HasSubstr("not symmetric"));
+    EXPECT_THAT(complaint([&] { static_cast<void>(d.labels()); }), HasSubstr("has not been run"));
+    EXPECT_THAT(complaint([&] { static_cast<void>(d.ranks()); }), HasSubstr("has not been run"));
     EXPECT_THAT(complaint([&] { gr::divided(w, gr::csr(), gr::contiguous(7, w.size())); }),
                 HasSubstr("not one of 0 vertices among "));
   });
