@@ -35,9 +35,9 @@ std::vector<named_graph> graphs(int scale) {
       {"parallel edges", text("0 1 9\n0 1 2\n1 2 0\n1 2 7\n", true), 0},
       {"disconnected", text("0 1 1\n2 3 1\n3 4 1\n6 5 2\n", true), 3},
       {"more ranks than vertices", text("0 1 4\n", true), 1},
-      {"grid", gr::grid({.scale = scale}), 77},
+      {"grid", gr::grid({.scale = scale}), 33},
       {"kron", with(gr::kronecker({.scale = scale, .degree = 8})), 5},
-      {"uniform", with(gr::uniform({.scale = scale, .degree = 4})), 100},
+      {"uniform", with(gr::uniform({.scale = scale, .degree = 4})), 50},
   };
 }
 
@@ -72,7 +72,7 @@ TEST(GraphPrograms, AgreeWithTheSerialReferences) {
 
 TEST(GraphPrograms, AgreeWithSeveralWorkersAndTinyQueues) {
   on_ranks(2, [](cw::world& w) {
-    for (const named_graph& n : graphs(7)) check_all(w, n, {.blocks = 3, .queue = 2});
+    for (const named_graph& n : graphs(6)) check_all(w, n, {.blocks = 3, .queue = 2});
     // By warps of three.
     check_all(w, {"kron", gr::with_lengths(gr::kronecker({.scale = 5, .degree = 4}), 1), 1},
               {.blocks = 2, .threads = 3, .queue = 16});

@@ -289,7 +289,7 @@ class worklist_worker {
     });  // pairs with move_threshold()
     if (epoch == epoch_) return false;
     epoch_ = epoch;
-    threshold_ = leader_of(g_, [&] { return load(words_.told.threshold, order::relaxed); });
+    threshold_ = leader_of(g_, [&] { return words_.told.threshold; });  // before the epoch
     counter freed = 0;
     for (counter left = parked_.size(); left > 0; --left) {
       parked_.take(g_, batch_, 1);
@@ -408,7 +408,7 @@ class worklist_worker {
       // Relaxed: the epoch orders.
       within(reach, theirs.own.lowest[(epoch_ + 1) & 1U],
              [&](auto w) { w.store(0, order::relaxed); });
-      within(reach, theirs.told.threshold, [&](auto w) { w.store(threshold, order::relaxed); });
+      theirs.told.threshold = threshold;  // nobody reads it before the epoch
       within(reach, theirs.told.epoch,
              [&](auto w) { w.store(epoch_ + 1, order::release); });  // pairs with sweep_if_told()
     }
@@ -441,7 +441,8 @@ class worklist_worker {
       total(&worklist_counts::epochs);
     }
     return leader_of(g_, [&] {
-      const counter said = load(words_.told.ended, order::acquire);  // pairs with tell_end()
+      // Relaxed: ended() has acquired it, or this worker has failed.
+      const counter said = load(words_.told.ended, order::relaxed);
       return outcome_ != status::ok ? outcome_ : static_cast<status>(said - 1);
     });
   }
