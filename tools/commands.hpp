@@ -1,6 +1,7 @@
 // The subcommands of `crosswarp`.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -93,6 +94,27 @@ struct coll_test_options {
 /// Tests collectives and measures them, in the table of nccl-tests. Returns 1 when a result is
 /// wrong.
 int test_collectives(const coll_test_options& o);
+
+struct graph_options {
+  std::string program;   ///< bfs, sssp, pr, cc
+  std::string file;      ///< the graph, or
+  std::string generate;  ///< kron, uniform, grid
+  int scale = 16;
+  int degree = 16;
+  std::uint64_t seed = 1;
+  bool symmetrise = false;
+  int ranks = 2;       ///< unless a launcher started this process
+  std::string device;  ///< empty: as CROSSWARP_DEVICE says
+  int trials = 1;
+  std::optional<std::uint32_t> source;  ///< none: another one for each trial
+  std::uint64_t delta = 0;              ///< of sssp; 0: by the lengths of edges
+  int threads = 2;                      ///< that make the graph
+  bool verify = false;
+  std::string out;   ///< the last trial's result, a line for each vertex
+  std::string save;  ///< the graph, as a binary file
+};
+/// Runs a graph program. Returns 1 when a result is wrong.
+int run_graph(const graph_options& o);
 
 struct tour_options {
   std::string device = "auto";

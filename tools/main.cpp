@@ -152,6 +152,38 @@ void add_tune(CLI::App& app, tool::tune_options& o) {
   tune->add_flag("--times", o.times, "Show what was measured");
 }
 
+void add_graph(CLI::App& app, tool::graph_options& o) {
+  CLI::App* graph = app.add_subcommand(
+      "graph",
+      "Run a graph program by a worklist of all ranks; under crosswarp run, or as threads; exit "
+      "code 1 when a result is wrong");
+  graph->add_option("program", o.program, "bfs, sssp, pr, cc")
+      ->required()
+      ->check(CLI::IsMember({"bfs", "sssp", "pr", "cc"}));
+  graph->add_option("file", o.file,
+                    "The graph: .mtx, .el, .wel, .txt, .graph, .gr, or .csr as --save writes it");
+  graph->add_option("--generate", o.generate, "Instead of a file: kron, uniform, grid")
+      ->check(CLI::IsMember({"kron", "uniform", "grid"}));
+  graph->add_option("--scale", o.scale, "So many vertices, as a power of two")
+      ->check(CLI::Range(0, 31));
+  graph->add_option("--degree", o.degree, "Edges drawn for each vertex; not for grids")
+      ->check(CLI::Range(0, 1024));
+  graph->add_option("--seed", o.seed, "Of the graph, of lengths that it lacks, and of sources");
+  graph->add_flag("--symmetrise", o.symmetrise,
+                  "Add the other direction of each edge of the file (cc always does)");
+  graph->add_option("--ranks", o.ranks, "Threads as ranks (2), unless a launcher started them")
+      ->check(CLI::Range(1, 64));
+  graph->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
+  graph->add_option("--trials", o.trials, "How often")->check(CLI::Range(1, 1'000'000));
+  graph->add_option("--source", o.source, "Of bfs and sssp; without it another one each time");
+  graph->add_option("--delta", o.delta,
+                    "Of sssp: how much farther than the nearest paths others are followed");
+  graph->add_option("--threads", o.threads, "That make the graph")->check(CLI::Range(1, 1024));
+  graph->add_flag("--verify", o.verify, "Compare each result with a serial program's");
+  graph->add_option("--out", o.out, "Write the last result to this file, a line for each vertex");
+  graph->add_option("--save", o.save, "Write the graph to this file, which is read fast");
+}
+
 void add_tour(CLI::App& app, tool::tour_options& o) {
   CLI::App* tour = app.add_subcommand(
       "tour", "Show every module at work, verified and measured (roughly, as bench --quick does)");
@@ -256,6 +288,8 @@ int main(int argc, char** argv) {
   add_coll_test(app, coll_test);
   tool::tune_options tune;
   add_tune(app, tune);
+  tool::graph_options graph;
+  add_graph(app, graph);
   add_bench_rank(app, rank);
   std::vector<std::string> words(argv + 1, argv + argc);
   run.command = split_command(words);
@@ -277,6 +311,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("bench")) return tool::bench(bench);
     if (app.got_subcommand("coll-test")) return tool::test_collectives(coll_test);
     if (app.got_subcommand("tune")) return tool::tune(tune);
+    if (app.got_subcommand("graph")) return tool::run_graph(graph);
     if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank);
   } catch (const crosswarp::error& e) {
     fmt::print(stderr, "crosswarp: {}\n", e.what());

@@ -20,8 +20,8 @@ struct divided_options {
   /// holds.
   int blocks = 0;
   int threads = 0;
-  /// Places of each worker's queue, a power of two.
-  std::uint64_t queue = 4096;
+  /// Places of each worker's queue, a power of two; 0: 4096 on a CPU, 256 on a GPU, which has many.
+  std::uint64_t queue = 0;
   /// How much farther than the nearest paths may be that are followed with them; 0: the mean length
   /// of an edge, times four.
   distance delta = 0;

@@ -28,32 +28,37 @@ struct run_components {
   using program = dev::graph::components;
   CW_FN void operator()(const dev::kernel_context& ctx, const dev::worklist<program::item>& list,
                         const program& c, status* out) const {
-    status s = meet(
-        ctx, [&](vertex v) { c.above[v] = v; }, c.graph.count);
-    if (s == status::ok)
-      s = meet(
-          ctx, [&](vertex v) { join_row(c, v); }, c.graph.count);
-    if (s == status::ok)
-      s = meet(
-          ctx, [&](vertex v) { flatten(c, v); }, c.graph.count);
-    if (s == status::ok)
-      s = meet(
-          ctx, [&](std::uint64_t i) { enlist(c, i); }, c.border_count);
+    const vertex n = c.graph.count;
+    status s = meet(ctx, n, [&](vertex v) { c.above[v] = v; });
+    if (s == status::ok) s = meet(ctx, n, [&](vertex v) { join_row(c, v); });
+    if (s == status::ok) s = meet(ctx, n, [&](vertex v) { flatten(c, v); });
+    if (s == status::ok) s = meet(ctx, c.border_count, [&](std::uint64_t i) { enlist(c, i); });
     if (s == status::ok) s = list.run(ctx, c);
+    // All labels of roots are final on all ranks, and nobody writes them any more.
+    if (s == status::ok) {
+      for_each(ctx, n, [&](vertex v) {
+        if (c.above[v] != v) c.labels[v] = c.labels[c.above[v]];
+      });
+    }
     s = dev::agree(ctx.block(), s);
     if (ctx.thread_index() == 0) out[ctx.block_index()] = s;
   }
 
  private:
-  /// f of each number below n, by all threads of the grid, which meet then.
+  /// f of each number below n, by all threads of the grid.
   template <class Number, class F>
-  CW_FN static status meet(const dev::kernel_context& ctx, const F& f, Number n) noexcept {
+  CW_FN static void for_each(const dev::kernel_context& ctx, Number n, const F& f) noexcept {
     const auto grid = ctx.grid();
     for (auto i = static_cast<std::uint64_t>(grid.rank()); i < n;
          i += static_cast<std::uint64_t>(grid.size())) {
       f(static_cast<Number>(i));
     }
-    return grid.sync();
+  }
+  /// The same, and all wait for each other.
+  template <class Number, class F>
+  CW_FN static status meet(const dev::kernel_context& ctx, Number n, const F& f) noexcept {
+    for_each(ctx, n, f);
+    return ctx.grid().sync();
   }
   CW_FN static void join_row(const program& c, vertex v) noexcept {
     for (std::uint64_t i = c.graph.offsets[v]; i < c.graph.offsets[v + 1]; ++i) {
@@ -109,6 +114,12 @@ const partition& checked(const partition& p, const world& w, const csr& g) {
   return p;
 }
 
+template <class T>
+const buffer<T>& of_a_run(const std::optional<buffer<T>>& result, const char* program) {
+  if (!result) throw refuse(program, "it has not been run, so there is no result");
+  return *result;
+}
+
 /// Empty arrays have an address, too.
 template <class T>
 buffer<T> on_device(device_ref d, const std::vector<T>& values) {
@@ -136,6 +147,32 @@ struct divided::state {
         words(device, std::max<std::size_t>(1, known())),
         outcomes(device, static_cast<std::size_t>(shape.blocks)) {}
 
+  /// Edges that lead to others' vertices, and where they begin.
+  struct borders {
+    borders(device_ref d, const part& p) : borders(d, p, indices(p)) {}
+    borders(device_ref d, const part& p, const std::vector<std::uint64_t>& all)
+        : count(all.size()), edges(on_device(d, all)), from(on_device(d, sources_of(p, all))) {}
+    static std::vector<std::uint64_t> indices(const part& p) {
+      std::vector<std::uint64_t> all;
+      for (std::uint64_t i = 0; i < p.targets.size(); ++i) {
+        if (p.targets[i] >= p.count) all.push_back(i);
+      }
+      return all;
+    }
+    static std::vector<vertex> sources_of(const part& p, const std::vector<std::uint64_t>& edges) {
+      std::vector<vertex> from;
+      vertex v = 0;
+      for (const std::uint64_t e : edges) {
+        while (p.offsets[v + 1] <= e) ++v;
+        from.push_back(v);
+      }
+      return from;
+    }
+    std::uint64_t count;
+    buffer<std::uint64_t> edges;
+    buffer<vertex> from;
+  };
+
   /// Own vertices, and others' that edges lead to.
   [[nodiscard]] std::size_t known() const { return mine.count + mine.others.size(); }
   [[nodiscard]] dev::graph::part view() const {
@@ -147,6 +184,7 @@ struct divided::state {
     worklist_options o;
     o.workers = shape.blocks * ((shape.threads + 31) / 32);
     o.queue = options.queue;
+    if (o.queue == 0) o.queue = device.kind() == device_kind::cuda ? 256 : 4096;
     // A vertex may be in several items when better news of it come in quick succession.
     o.spill = 4 * known() / static_cast<std::size_t>(o.workers) + (1U << 16U);
     o.park = o.spill;
@@ -225,6 +263,7 @@ struct divided::state {
   buffer<vertex> first;
   buffer<std::uint64_t> words;  ///< what is known of vertices: of each program its own meaning
   buffer<status> outcomes;
+  std::optional<borders> edges_out;  ///< made when first asked for
   std::optional<buffer<vertex>> component_labels;
   std::optional<buffer<double>> page_ranks;
 };
@@ -263,31 +302,18 @@ run_report divided::cc() {
   if (!s.g.symmetric()) {
     throw refuse("cc", "the graph is not symmetric: build it with build_options::symmetrise");
   }
-  std::vector<std::uint64_t> borders;
-  std::vector<vertex> border_from;
-  for (vertex v = 0; v < s.mine.count; ++v) {
-    for (std::uint64_t i = s.mine.offsets[v]; i < s.mine.offsets[v + 1]; ++i) {
-      if (s.mine.targets[i] < s.mine.count) continue;
-      borders.push_back(i);
-      border_from.push_back(v);
-    }
-  }
-  const auto edges = on_device(s.device, borders);
-  const auto from = on_device(s.device, border_from);
-  const buffer<std::uint64_t> next(s.device, borders.size() + 1);
+  if (!s.edges_out) s.edges_out.emplace(s.device, s.mine);
+  const state::borders& out = *s.edges_out;
+  const buffer<std::uint64_t> next(s.device, out.count + 1);
   const buffer<std::uint64_t> heads(s.device, s.mine.count + std::size_t{1});
   const buffer<vertex> above(s.device, s.mine.count + std::size_t{1});
   buffer<vertex> labels(s.device, s.known() + 1);
   labels.write(std::vector<vertex>(s.known() + 1, no_vertex));
   const run_report r =
       s.run("cc", s.list_options(), run_components{},
-            dev::graph::components{s.view(), above.data(), labels.data(), edges.data(), from.data(),
-                                   borders.size(), next.data(), heads.data()});
-  // A vertex has its root's label.
-  const auto roots = above.read();
-  auto found = labels.read();
-  for (vertex v = 0; v < s.mine.count; ++v) found[v] = found[roots[v]];
-  s.component_labels = on_device(s.device, found);
+            dev::graph::components{s.view(), above.data(), labels.data(), out.edges.data(),
+                                   out.from.data(), out.count, next.data(), heads.data()});
+  s.component_labels = std::move(labels);
   return r;
 }
 
@@ -321,10 +347,11 @@ std::vector<distance> divided::distances() {
   return state_->gather<distance>(state_->words, [](std::uint64_t word) { return word; });
 }
 std::vector<vertex> divided::labels() {
-  return state_->gather<vertex>(state_->component_labels.value(), [](vertex v) { return v; });
+  return state_->gather<vertex>(of_a_run(state_->component_labels, "cc"),
+                                [](vertex v) { return v; });
 }
 std::vector<double> divided::ranks() {
-  return state_->gather<double>(state_->page_ranks.value(), [](double r) { return r; });
+  return state_->gather<double>(of_a_run(state_->page_ranks, "pr"), [](double r) { return r; });
 }
 
 std::size_t divided::graph_bytes() const noexcept {

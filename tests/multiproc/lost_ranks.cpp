@@ -82,6 +82,23 @@ INSTANTIATE_TEST_SUITE_P(
         loss{"kill", "flow", "peer_lost", 137}, loss{"std_exit", "barrier", "peer_lost", 7},
         loss{"std_exit", "kernel", "peer_lost", 7}));
 
+TEST(LostWorker, IsNamedToAllThatShareItsWorklist) {
+  for (const int who : {0, 2}) {
+    process p(job_command(3, {"lose_in_worklist", std::to_string(who)}));
+    ASSERT_TRUE(p.wait(seconds(15))) << p.report();
+    const auto all = outcomes(p);
+    ASSERT_EQ(all.size(), 2U) << p.report();
+    for (const outcome& o : all) {
+      EXPECT_EQ(o.code, "peer_lost") << p.report();
+      EXPECT_EQ(o.peer, who) << p.report();
+      EXPECT_LT(o.after_ms, 4000) << p.report();
+    }
+    EXPECT_THAT(p.out(), HasSubstr("kernel: peer_lost")) << p.report();
+    EXPECT_EQ(p.code(), 137) << p.report();
+    EXPECT_EQ(p.left_after(milliseconds(500)), "");
+  }
+}
+
 // A rank that neither comes nor dies: the deadline passes, and its name is known.
 class StalledRank : public testing::TestWithParam<const char*> {};
 

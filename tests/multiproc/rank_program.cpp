@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "crosswarp/flow_link.hpp"
+#include "crosswarp/worklist.hpp"
 #include "crosswarp/world.hpp"
 #include "crosswarp/world_launch.hpp"
 
@@ -241,23 +242,13 @@ void wait_at(cw::world& w, const std::string& place,
   finish_kernel(w, out);
 }
 
-/// Rank WHO is lost (HOW) while the others wait (PLACE); they say what became of it.
-int lose(const arguments& a) {
-  const std::string& how = a.at(0);
-  const std::string& place = a.at(1);
-  cw::world w;
-  const auto links = ring_of_links(w);
-  w.barrier();
+/// What becomes of a rank whose `wait` ends because another is lost.
+int survive(cw::world& w, const std::function<void()>& wait) {
   const auto start = std::chrono::steady_clock::now();
-  if (w.rank() == number(a, 2)) {
-    std::this_thread::sleep_for(milliseconds(150));
-    get_lost(how);
-    return 0;
-  }
   // They are to report even when their launcher has begun to end the job.
   signal(SIGTERM, SIG_IGN);
   try {
-    wait_at(w, place, links);
+    wait();
     say("survivor " + std::to_string(w.rank()) + ": nothing happened");
   } catch (const cw::error& e) {
     const auto took =
@@ -271,6 +262,65 @@ int lose(const arguments& a) {
   }
   // As a program that gives up.
   return 9;
+}
+
+/// Rank WHO is lost (HOW) while the others wait (PLACE); they say what became of it.
+int lose(const arguments& a) {
+  const std::string& how = a.at(0);
+  const std::string& place = a.at(1);
+  cw::world w;
+  const auto links = ring_of_links(w);
+  w.barrier();
+  if (w.rank() == number(a, 2)) {
+    std::this_thread::sleep_for(milliseconds(150));
+    get_lost(how);
+    return 0;
+  }
+  return survive(w, [&] { wait_at(w, place, links); });
+}
+
+/// Items that go round the ranks for ever.
+struct goes_round {
+  using item = std::uint64_t;
+  int rank;
+  int ranks;
+  CW_FN int owner(item n) const { return static_cast<int>(n % static_cast<item>(ranks)); }
+  CW_FN static std::uint64_t priority(item /*n*/) { return 0; }
+  template <class G, class Out>
+  CW_FN void seed(const G& g, int /*worker*/, Out& out) const {
+    out.push(g, g.rank() == 0, static_cast<item>(rank));
+  }
+  template <class G, class Out>
+  CW_FN void work(const G& g, item n, Out& out) const {
+    out.push(g, g.rank() == 0, n + 1);
+  }
+};
+struct run_round {
+  CW_FN void operator()(const context& ctx, const cw::device::worklist<std::uint64_t>& list,
+                        const goes_round& program, cw::status* out) const {
+    *out = list.run(ctx, program);
+  }
+};
+
+/// Rank WHO is killed while all work off a list.
+int lose_in_worklist(const arguments& a) {
+  cw::world w;
+  cw::worklist<std::uint64_t> list(w, {.queue = 16, .spill = 16});
+  cw::buffer<cw::status> out(w.options().device, 1);
+  w.barrier();
+  cw::launch(w, {}, run_round{}, list.device(), goes_round{w.rank(), w.size()}, out.data());
+  if (w.rank() == number(a, 0)) {
+    std::this_thread::sleep_for(milliseconds(150));
+    raise(SIGKILL);
+  }
+  return survive(w, [&] {
+    try {
+      w.stream().sync();
+    } catch (const cw::error&) {
+      say("kernel: " + std::string(to_string(out.read()[0])));
+      throw;
+    }
+  });
 }
 
 /// Rank WHO throws in the function that it was given to run(); the others wait for it.
@@ -396,6 +446,7 @@ int main(int argc, char** argv) {
       {"show_paths", show_paths},
       {"lose", lose},
       {"throw_in_run", throw_in_run},
+      {"lose_in_worklist", lose_in_worklist},
       {"lose_while_busy", lose_while_busy},
       {"end_while_kernel_waits", end_while_kernel_waits},
       {"abort_with", abort_with},

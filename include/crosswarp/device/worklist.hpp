@@ -14,11 +14,12 @@
 //   };
 //   status s = list.run(ctx, flood{...});             // in a kernel, by all its threads
 //
-// `out` has push() and threshold(). Each worker has a queue in its rank's memory that any worker of any rank pushes to; a worker that
-// has nothing to do takes from the queues of its rank's others. What finds no room is kept by who
-// made it (spilled) until there is some. Items whose priority is behind the threshold are kept by
-// the worker that meets them (parked), until nothing else is left anywhere and the threshold moves.
-// docs/design/flow_worklist.md says why it ends, neither early nor never.
+// `out` has push() and threshold(). Each worker has a queue in its rank's memory that any worker of
+// any rank pushes to; a worker that has nothing to do takes from the queues of its rank's others.
+// What finds no room is kept by who made it (spilled) until there is some. Items whose priority is
+// behind the threshold are kept by the worker that meets them (parked), until nothing else is left
+// anywhere and the threshold moves. docs/design/flow_worklist.md says why it ends, neither early
+// nor never.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,6 @@ namespace crosswarp::device {
 template <class Item>
 class kept_items {
  public:
-  kept_items() = default;
   CW_FN kept_items(Item* places, std::uint64_t capacity) noexcept
       : places_(places), capacity_(capacity) {}
 
@@ -47,7 +46,8 @@ class kept_items {
   std::uint64_t count_ = 0;
 };
 
-/// One worker in a run: what program calls make goes through push().
+/// One worker in a run: what program calls make goes through push(). What is called once for many
+/// items is not in line: a kernel would consist of it.
 template <class Item, class Program, class Route, class G>
 class worklist_worker {
   using list = worklist<Item>;
@@ -66,11 +66,12 @@ class worklist_worker {
                static_cast<std::uint64_t>(index) * list::items_of(of.shape_, of.world_.size)),
         staged_(batch_ + list::batch),
         counts_(of.memory_.counts + static_cast<std::ptrdiff_t>(index) * of.world_.size),
-        threshold_(of.shape_.threshold) {
-    Item* const rest = staged_ + static_cast<std::ptrdiff_t>(of.world_.size) * list::batch;
-    spilled_ = {rest, of.shape_.spill};
-    parked_ = {rest + of.shape_.spill, of.shape_.park};
-  }
+        spilled_(staged_ + static_cast<std::ptrdiff_t>(of.world_.size) * list::batch,
+                 of.shape_.spill),
+        parked_(
+            staged_ + static_cast<std::ptrdiff_t>(of.world_.size) * list::batch + of.shape_.spill,
+            of.shape_.park),
+        threshold_(of.shape_.threshold) {}
 
   /// Makes an item, for each thread that has one.
   /// Callers: all threads of the worker's group, inside seed() or work().
@@ -152,7 +153,7 @@ class worklist_worker {
   }
 
   /// What was staged for rank `r`: to its queues, or it is kept.
-  CW_FN void send(int r) noexcept {
+  CW_COLD CW_FN void send(int r) noexcept {
     // Counted before anybody can see it. Relaxed: the queue's release puts it before the item, and
     // settle()'s before the end of what made it.
     add(words_.own.active, fresh_, order::relaxed);
@@ -201,7 +202,7 @@ class worklist_worker {
   // ---- working
 
   /// A batch of items, from wherever there are some; 0 when there are none.
-  CW_FN int find_work() noexcept {
+  CW_COLD CW_FN int find_work() noexcept {
     const int me = list_.world_.rank;
     int n = list_.queue(me, index_).pop(g_, batch_, list::batch);
     if (n == 0 && spilled_.size() > 0) n = send_spilled();
@@ -214,7 +215,7 @@ class worklist_worker {
 
   /// Some of what is spilled: others' goes to them if they have room now, this rank's own is work
   /// for the caller. Returns how many of those there are.
-  CW_FN int send_spilled() noexcept {
+  CW_COLD CW_FN int send_spilled() noexcept {
     const auto most =
         spilled_.size() < list::batch ? static_cast<int>(spilled_.size()) : list::batch;
     spilled_.take(g_, batch_, most);
@@ -282,13 +283,13 @@ class worklist_worker {
   }
 
   /// Follows a threshold that has moved: what is no more behind it becomes work.
-  CW_FN bool sweep_if_told() noexcept {
+  CW_COLD CW_FN bool sweep_if_told() noexcept {
     const counter epoch = leader_of(g_, [&] {
       return load(words_.told.epoch, order::acquire);
     });  // pairs with move_threshold()
     if (epoch == epoch_) return false;
     epoch_ = epoch;
-    threshold_ = leader_of(g_, [&] { return load(words_.told.threshold, order::relaxed); });
+    threshold_ = leader_of(g_, [&] { return words_.told.threshold; });  // before the epoch
     counter freed = 0;
     for (counter left = parked_.size(); left > 0; --left) {
       parked_.take(g_, batch_, 1);
@@ -322,7 +323,7 @@ class worklist_worker {
   }
 
   /// Until there may be something to do. As long as work is done anywhere there is no deadline.
-  CW_FN status wait_for_work() noexcept {
+  CW_COLD CW_FN status wait_for_work() noexcept {
     return leader_of(g_, [&] {
       const wait_limits& limits = list_.world_.limits;
       status s = status::ok;
@@ -407,7 +408,7 @@ class worklist_worker {
       // Relaxed: the epoch orders.
       within(reach, theirs.own.lowest[(epoch_ + 1) & 1U],
              [&](auto w) { w.store(0, order::relaxed); });
-      within(reach, theirs.told.threshold, [&](auto w) { w.store(threshold, order::relaxed); });
+      theirs.told.threshold = threshold;  // nobody reads it before the epoch
       within(reach, theirs.told.epoch,
              [&](auto w) { w.store(epoch_ + 1, order::release); });  // pairs with sweep_if_told()
     }
@@ -424,7 +425,7 @@ class worklist_worker {
     }
   }
 
-  CW_FN status finish() noexcept {
+  CW_COLD CW_FN status finish() noexcept {
     if (g_.rank() == 0) {
       if (outcome_ != status::ok) tell_end(outcome_);
       const auto total = [&](counter worklist_counts::*which) {
@@ -440,7 +441,8 @@ class worklist_worker {
       total(&worklist_counts::epochs);
     }
     return leader_of(g_, [&] {
-      const counter said = load(words_.told.ended, order::acquire);  // pairs with tell_end()
+      // Relaxed: ended() has acquired it, or this worker has failed.
+      const counter said = load(words_.told.ended, order::relaxed);
       return outcome_ != status::ok ? outcome_ : static_cast<status>(said - 1);
     });
   }

@@ -1,0 +1,189 @@
+// crosswarp graph: graph programs on ranks, timed and verified.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <optional>
+
+#include "commands.hpp"
+#include "crosswarp/graph_programs.hpp"
+#include "graph/file.hpp"
+#include "run_benchmarks.hpp"
+
+namespace crosswarp::tool {
+namespace {
+
+graph::csr generated(const graph_options& o) {
+  const graph::generate_options how{
+      .scale = o.scale, .degree = o.degree, .seed = o.seed, .threads = o.threads};
+  if (o.generate == "kron") return graph::kronecker(how);
+  if (o.generate == "uniform") return graph::uniform(how);
+  return graph::grid(how);
+}
+
+/// What the program needs of the graph.
+graph::csr fitting(const graph_options& o, graph::csr g) {
+  if (o.program == "sssp" && !g.weighted()) g = graph::with_lengths(g, o.seed);
+  return g;
+}
+
+graph::csr input(const graph_options& o) {
+  if (o.file.empty() == o.generate.empty()) {
+    throw error(errc::invalid_argument, "graph", "needs a file, or --generate kron|uniform|grid");
+  }
+  if (!o.generate.empty()) return fitting(o, generated(o));
+  const bool both_ways = o.symmetrise || o.program == "cc";
+  graph::csr g = graph::read(
+      o.file, {.build = {.symmetrise = both_ways, .simplify = false, .threads = o.threads}});
+  return fitting(o, std::move(g));
+}
+
+struct trial {
+  graph::vertex source = graph::no_vertex;  ///< of programs that have one
+  graph::run_report report;
+  std::string wrong;  ///< what verification says
+};
+
+/// One program: how a trial is run, what is wrong with it, and its result as lines of text.
+struct program {
+  std::function<graph::run_report(graph::divided&, graph::vertex)> run;
+  std::function<std::string(graph::divided&, const graph::csr&, graph::vertex)> verify;
+  std::function<std::string(graph::divided&)> print;
+  bool has_source;
+};
+
+template <class T>
+std::string differs(const std::vector<T>& got, const std::vector<T>& want, const char* what) {
+  for (std::size_t v = 0; v < want.size(); ++v) {
+    if (got[v] != want[v]) {
+      return fmt::format("vertex {} has {} {} and should have {}", v, what, got[v], want[v]);
+    }
+  }
+  return "";
+}
+
+std::string far_apart(const std::vector<double>& got, const std::vector<double>& want) {
+  double apart = 0;
+  for (std::size_t v = 0; v < want.size(); ++v) apart += std::abs(got[v] - want[v]);
+  // The reference has its own tolerance, and what it stops short of grows by damping.
+  constexpr double most = 1e-4 + 1e-6 / (1 - 0.85);
+  if (apart < most) return "";
+  return fmt::format("ranks are {} away from the reference, all together", apart);
+}
+
+template <class T>
+std::string lines(const std::vector<T>& values) {
+  std::string text;
+  for (std::size_t v = 0; v < values.size(); ++v) text += fmt::format("{} {}\n", v, values[v]);
+  return text;
+}
+
+program named(const std::string& name) {
+  using graph::csr;
+  using graph::divided;
+  using graph::vertex;
+  if (name == "bfs") {
+    return {
+        [](divided& d, vertex s) { return d.bfs(s); },
+        [](divided& d, const csr& g, vertex s) { return graph::check_parents(g, s, d.parents()); },
+        [](divided& d) { return lines(d.parents()); }, true};
+  }
+  if (name == "sssp") {
+    return {[](divided& d, vertex s) { return d.sssp(s); },
+            [](divided& d, const csr& g, vertex s) {
+              return differs(d.distances(), graph::shortest_paths(g, s), "distance");
+            },
+            [](divided& d) { return lines(d.distances()); }, true};
+  }
+  if (name == "cc") {
+    return {[](divided& d, vertex) { return d.cc(); },
+            [](divided& d, const csr& g, vertex) {
+              return differs(d.labels(), graph::components(g), "label");
+            },
+            [](divided& d) { return lines(d.labels()); }, false};
+  }
+  return {[](divided& d, vertex) { return d.pr(); },
+          [](divided& d, const csr& g, vertex) {
+            return far_apart(d.ranks(), graph::pagerank(g, {.tolerance = 1e-6}));
+          },
+          [](divided& d) { return lines(d.ranks()); }, false};
+}
+
+double milliseconds(const trial& t) {
+  return std::chrono::duration<double, std::milli>(t.report.took).count();
+}
+
+void tell(const trial& t, int number, const graph_options& o, const graph::csr& g) {
+  std::string line = fmt::format("trial {:3}", number + 1);
+  if (t.source != graph::no_vertex) line += fmt::format("  source {:8}", t.source);
+  const double ms = milliseconds(t);
+  const auto& items = t.report.items;
+  line += fmt::format("  {:10.3f} ms  {:8.1f} MTEPS  items {}  parked {}  spilled {}  stolen {}",
+                      ms, static_cast<double>(g.edges()) / ms / 1e3, items.done, items.parked,
+                      items.spilled, items.stolen);
+  if (items.epochs > 0) line += fmt::format("  epochs {}", items.epochs);
+  if (o.verify) line += t.wrong.empty() ? "  verified" : "  WRONG: " + t.wrong;
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+/// All trials, on every rank; rank 0 tells of each as it ends.
+std::vector<trial> run_trials(world& w, const graph::csr& g, const graph_options& o) {
+  const program p = named(o.program);
+  graph::divided d(w, g, {.delta = o.delta});
+  std::vector<graph::vertex> sources(static_cast<std::size_t>(o.trials), graph::no_vertex);
+  if (p.has_source && !o.source) sources = graph::sources(g, o.trials, o.seed);
+  std::vector<trial> all;
+  for (int i = 0; i < o.trials; ++i) {
+    trial t;
+    if (p.has_source) t.source = o.source.value_or(sources[static_cast<std::size_t>(i)]);
+    t.report = p.run(d, t.source);
+    if (o.verify) t.wrong = p.verify(d, g, t.source);
+    if (w.rank() == 0) tell(t, i, o, g);
+    all.push_back(t);
+  }
+  if (!o.out.empty()) {
+    const std::string text = p.print(d);
+    if (w.rank() == 0) {
+      graph::new_file to(o.out);
+      to.write(std::as_bytes(std::span(text)));
+      to.publish();
+    }
+  }
+  return all;
+}
+
+int summary(const std::vector<trial>& all, const graph::csr& g) {
+  double sum = 0;
+  bool right = true;
+  for (const trial& t : all) {
+    sum += milliseconds(t);
+    right = right && t.wrong.empty();
+  }
+  const double mean = sum / static_cast<double>(all.size());
+  fmt::print("mean {:.3f} ms, {:.1f} MTEPS\n", mean, static_cast<double>(g.edges()) / mean / 1e3);
+  return right ? 0 : 1;
+}
+
+}  // namespace
+
+int run_graph(const graph_options& o) {
+  const graph::csr g = input(o);
+  if (!o.save.empty()) graph::write_binary(g, o.save);
+  world_options with = world_options::from_environment();
+  if (!o.device.empty()) with.device = device_ref::parse(o.device);
+  prepare_shared_gpu(with.device);
+  int code = 0;
+  run(o.ranks, with, [&](world& w) {
+    if (w.rank() == 0) {
+      fmt::print("{} on {} ranks, {}: {} vertices, {} edges\n", o.program, w.size(),
+                 with.device.name(), g.vertices(), g.edges());
+    }
+    const auto all = run_trials(w, g, o);
+    if (w.rank() == 0) code = summary(all, g);
+  });
+  return code;
+}
+
+}  // namespace crosswarp::tool
