@@ -57,6 +57,7 @@ bool slot::begin(bool listener) {
   error_ = 0;
   receive_flags_ = 0;
   send_flags_ = 0;
+  filled_ = false;
   refuses_ = false;
   moved_ = false;
   bell_ = mark(sent_, 0);
@@ -132,8 +133,11 @@ bool slot::look_at_drained() {
 }
 
 std::span<iovec> slot::receive_space(std::uint64_t most) {
-  if (receive_room() == 0) grow_receive();
-  return cut(receive_[newest_], received_, std::min(receive_room(), most));
+  if (receive_room() == 0 || filled_) grow_receive();
+  filled_ = false;
+  const std::uint64_t room = std::min(receive_room(), most);
+  offered_ = room;
+  return cut(receive_[newest_], received_, room);
 }
 
 std::uint64_t slot::receive_room() const noexcept {
@@ -160,6 +164,7 @@ void slot::grow_receive() {
 
 void slot::note_received(std::uint64_t bytes) {
   received_ += bytes;
+  filled_ = bytes == offered_;
   tell_received();
 }
 

@@ -46,7 +46,7 @@ class slot {
   // ---- receiving
   /// Looks what was read. False when it says what cannot be.
   bool look_at_drained();
-  /// Room in the ring, at most `most` bytes; a larger ring takes the place of a full one.
+  /// Room in the ring, at most `most` bytes; a larger ring takes the place of one that was filled.
   std::span<iovec> receive_space(std::uint64_t most);
   /// No room, and none was to be had; as far as look_at_drained() saw.
   [[nodiscard]] bool is_full() const noexcept;
@@ -108,6 +108,8 @@ class slot {
   // Receiving: the newest ring, and the one before it until it is drained.
   std::uint64_t received_ = 0;
   std::uint64_t drained_ = 0;
+  std::uint64_t offered_ = 0;  ///< by receive_space()
+  bool filled_ = false;        ///< all of that was used: a larger ring may take more at a time
   unsigned receive_flags_ = 0;
   std::array<ring, 2> receive_;
   std::size_t newest_ = 0;
