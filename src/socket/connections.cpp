@@ -34,6 +34,25 @@ int pending_error(int fd) {
 
 // ---- listeners
 
+std::int64_t worker::start_listen(const words::call_request& r) {
+  entry* const e = take_entry(true);
+  if (e == nullptr) return -EMFILE;
+  e->backlog = static_cast<std::size_t>(
+      std::clamp<std::int64_t>(r.value, 1, static_cast<std::int64_t>(e->words.connections())));
+  e->fd = tcp::make_listener(tcp::to_system(r.where), static_cast<int>(e->backlog));
+  const int failed = e->fd < 0 ? e->fd : engine_->add(e->index, e->fd);
+  if (failed < 0) {
+    if (e->fd >= 0) close(e->fd);
+    e->fd = -1;
+    release(*e);
+    return failed;
+  }
+  e->words.called() = {tcp::own_name(e->fd), {}};
+  listeners_.push_back(e->index);
+  wake(*e);
+  return e->words.who().value();
+}
+
 /// A place, or room in a queue, has become free.
 void worker::wake_listeners() {
   for (const std::uint32_t i : listeners_) wake(*entries_[i]);
@@ -137,6 +156,25 @@ void worker::close_listener(entry& l) {
 }
 
 // ---- connections
+
+std::int64_t worker::start_connect(const words::call_request& r) {
+  entry* const e = take_entry(false);
+  if (e == nullptr) return -EMFILE;
+  const tcp::system_address where = tcp::to_system(r.where);
+  e->fd = tcp::make_socket(where);
+  const int failed = e->fd < 0 ? e->fd : engine_->add(e->index, e->fd);
+  if (failed < 0) {
+    if (e->fd >= 0) close(e->fd);
+    e->fd = -1;
+    release(*e);
+    return failed;
+  }
+  e->connecting = true;
+  e->since = now_;
+  const int result = engine_->connect(e->index, where.storage, where.bytes);
+  if (result != engine::in_progress) finish_connect(*e, result);
+  return e->words.who().value();
+}
 
 void worker::finish_connect(entry& e, int result) {
   e.connecting = false;

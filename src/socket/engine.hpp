@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -48,8 +47,10 @@ class engine {
   virtual int accept(std::uint32_t token, sockaddr_storage& peer, socklen_t& bytes) = 0;
   virtual int connect(std::uint32_t token, const sockaddr_storage& where, socklen_t bytes) = 0;
 
-  /// What has completed; waits at most so long for the first.
-  virtual void wait(std::chrono::nanoseconds at_most, std::vector<completion>& done) = 0;
+  /// What has completed.
+  virtual void look(std::vector<completion>& done) = 0;
+  /// Readable while something has completed: what to sleep on.
+  [[nodiscard]] virtual int descriptor() const noexcept = 0;
 };
 
 /// Always there.

@@ -169,7 +169,9 @@ service::~service() = default;
 service::service(service&&) noexcept = default;
 
 device::socket::service service::device(const device::wait_limits& limits) const noexcept {
-  return {state_->view(), limits};
+  words::memory m = state_->view();
+  if (state_->news.device().kind() == device_kind::cpu) m.host = &state_->work;
+  return {m, limits};
 }
 void service::stop() {
   state_->work.stop();

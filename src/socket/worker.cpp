@@ -1,6 +1,8 @@
 #include "worker.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <bit>
 
 #include "core/log.hpp"
+#include "crosswarp/error.hpp"
 #include "exec/cpu/executor.hpp"
 #include "transports/tcp/address.hpp"
 
@@ -37,7 +40,13 @@ int open_spare() {
 
 worker::worker(const words::memory& m, ring_pool& pool, const socket::service_options& o,
                std::unique_ptr<engine> e)
-    : m_(m), options_(o), pool_(pool), engine_(std::move(e)), spare_(open_spare()) {
+    : m_(m),
+      options_(o),
+      pool_(pool),
+      engine_(std::move(e)),
+      spare_(open_spare()),
+      bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (bell_ < 0) throw error::from_errno(errno, "eventfd");
   for (std::uint32_t i = 0; i < m_.sockets; ++i) {
     entries_.push_back(std::make_unique<entry>(m_, pool_, limits_of(o), i));
     free_.push_back(i);
@@ -54,6 +63,7 @@ worker::~worker() {
     if (e->fd >= 0) close(e->fd);
   }
   if (spare_ >= 0) close(spare_);
+  close(bell_);
 }
 
 socket::service_stats worker::stats() const {
@@ -71,40 +81,111 @@ socket::service_stats worker::stats() const {
   return s;
 }
 
+// ---- whose turn it is
+
+/// What nobody is there to be told of: no memory. Kernels learn that nothing works any more.
+template <class F>
+bool worker::keep_going(F&& work) noexcept {
+  try {
+    return work();
+  } catch (const std::exception& e) {
+    log::error(-1, "sockets: ", e.what(), "; all of them are shut down");
+    stop();
+    return false;
+  }
+}
+
+/// `work` unless another thread is at it.
+template <class F>
+worker::outcome worker::work_in_turn(F&& work) noexcept {
+  if (taken_.exchange(true, std::memory_order_acq_rel)) return outcome::busy;
+  now_ = clock::now();
+  const bool any = keep_going(work);
+  if (any) last_ = now_;
+  taken_.exchange(false, std::memory_order_acq_rel);
+  // pairs with attend_by(): what came too late for `work`
+  if (again_.exchange(false, std::memory_order_acq_rel)) rouse();
+  return any ? outcome::worked : outcome::idle;
+}
+
+/// `work` here, or soon on another thread.
+template <class F>
+void worker::attend_by(F&& work) noexcept {
+  if (work_in_turn(work) != outcome::busy) return;
+  again_.store(true, std::memory_order_relaxed);
+  // If this finds the turn taken, by an exchange, that turn's end comes later and sees `again_`.
+  (void)work_in_turn(work);
+}
+
+void worker::lend() noexcept {
+  lends_.fetch_add(1, std::memory_order_relaxed);
+  bool idle = false;
+  const auto look = [&] {
+    const bool any = turn();
+    idle = !any && now_ - last_ > std::chrono::microseconds(10);
+    return any;
+  };
+  if (work_in_turn(look) == outcome::worked || !idle) return;
+  // One sleeps on the engine, for all: who rings a bell has it heard itself.
+  if (sleeper_.exchange(true, std::memory_order_acquire)) return;
+  (void)sleep(std::chrono::microseconds(50), true);
+  sleeper_.store(false, std::memory_order_release);
+  (void)work_in_turn(look);
+}
+
+void worker::attend(std::uint32_t place) noexcept {
+  attend_by([&] { return hear_bell_of(place) && serve_all(); });
+  if (leftover_.load(std::memory_order_relaxed)) rouse();
+}
+
+void worker::attend_calls() noexcept {
+  attend_by([&] { return hear_calls(); });
+}
+
 // ---- the thread
 
 void worker::run() {
   // Naps are short; the default slack would double them.
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-  auto last = clock::now();
+  constexpr std::chrono::microseconds shortest_nap(50);
+  constexpr std::chrono::microseconds longest_nap(1000);
+  auto nap = shortest_nap;
+  std::uint32_t lends = 0;
   clock::time_point ending{};
   for (std::uint32_t look = 1;; ++look) {
-    now_ = clock::now();
-    if (stop_.load(std::memory_order_relaxed) && !stopped_) refuse_all();
-    if (quit_.load(std::memory_order_acquire)) {  // pairs with ~worker()
-      if (!closing_) ending = now_;
-      if (close_all(ending)) return;
+    if (quit_.load(std::memory_order_acquire) && ends(ending)) return;  // pairs with ~worker()
+    // Kernels that wait do the work themselves, and best alone.
+    if (const std::uint32_t now = lends_.load(std::memory_order_relaxed); now != lends) {
+      lends = now;
+      nap = std::min(2 * nap, longest_nap);
+      if (!sleep(nap, false)) continue;
     }
-    if (turn()) {
-      last = now_;
+    nap = shortest_nap;
+    clock::duration idle_for{};
+    const outcome did = work_in_turn([&] {
+      const bool any = turn();
+      idle_for = now_ - last_;
+      return any;
+    });
+    if (did == outcome::worked) {
       look = 0;
       continue;
     }
     // Kernel threads may want this core.
     if (look % 32 == 0 || exec::cpu::crowded()) std::this_thread::yield();
-    if (look % 16 == 0) rest(now_ - last);
+    if (look % 16 == 0) rest(idle_for);
   }
 }
 
-/// One look at everything; true when something was to be done.
-bool worker::turn() {
-  const bool rung = hear_bells();
-  const bool called = hear_calls();
-  const bool drained = look_at_stalled();
-  const bool moved = serve_all();
-  const bool told = hear_engine(std::chrono::nanoseconds(0));
-  if (now_ - last_sweep_ > std::chrono::milliseconds(20)) sweep(now_);
-  return rung || called || drained || moved || told;
+/// Whether all is closed. Kernels have ended, so that this thread is alone.
+bool worker::ends(clock::time_point& since) {
+  bool over = false;
+  (void)work_in_turn([&] {
+    if (!closing_) since = now_;
+    over = close_all(since);
+    return false;
+  });
+  return over;
 }
 
 /// Sleeps until the engine has something, a little at a time: the longer nothing was to be done,
@@ -116,20 +197,53 @@ void worker::rest(clock::duration idle_for) {
   constexpr us recently(2000);
   constexpr us long_ago(50'000);
   if (idle_for < patience) return;
-  hear_engine(idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : us(1000));
+  (void)sleep(idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : us(1000), true);
+}
+
+/// True when somebody called.
+bool worker::sleep(std::chrono::nanoseconds at_most, bool for_engine) noexcept {
+  const timespec limit{0, at_most.count()};
+  pollfd wakers[2] = {{bell_, POLLIN, 0}, {engine_->descriptor(), POLLIN, 0}};
+  ppoll(wakers, for_engine ? 2 : 1, &limit, nullptr);
+  if ((wakers[0].revents & POLLIN) == 0) return false;
+  std::uint64_t count = 0;
+  return read(bell_, &count, sizeof(count)) > 0;
+}
+
+void worker::rouse() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(bell_, &one, sizeof(one));
+}
+
+// ---- in turn
+
+/// One look at everything; true when something was to be done.
+bool worker::turn() {
+  if (stop_.load(std::memory_order_relaxed) && !stopped_) refuse_all();
+  const bool rung = hear_bells();
+  const bool called = hear_calls();
+  const bool drained = look_at_stalled();
+  const bool moved = serve_all();
+  const bool told = hear_engine();
+  if (now_ - last_sweep_ > std::chrono::milliseconds(20)) sweep(now_);
+  return rung || called || drained || moved || told;
 }
 
 bool worker::hear_bells() {
   bool any = false;
-  for (std::uint32_t i = 0; i < m_.sockets; ++i) {
-    // Relaxed: most of them have not changed.
-    if (shared(m_.bells[i]).load(std::memory_order_relaxed) == bells_seen_[i]) continue;
-    // pairs with service::ring_bell()
-    bells_seen_[i] = shared(m_.bells[i]).load(std::memory_order_acquire);
-    any = true;
-    if (entries_[i]->is != kind::free) hear_bell(*entries_[i], mark::of(bells_seen_[i]));
-  }
+  for (std::uint32_t i = 0; i < m_.sockets; ++i) any = hear_bell_of(i) || any;
   return any;
+}
+
+bool worker::hear_bell_of(std::uint32_t place) {
+  // Relaxed: most of them have not changed.
+  if (shared(m_.bells[place]).load(std::memory_order_relaxed) == bells_seen_[place]) return false;
+  // pairs with service::ring_bell()
+  bells_seen_[place] = shared(m_.bells[place]).load(std::memory_order_acquire);
+  if (entries_[place]->is != kind::free) {
+    hear_bell(*entries_[place], mark::of(bells_seen_[place]));
+  }
+  return true;
 }
 
 void worker::hear_bell(entry& e, mark bell) {
@@ -155,9 +269,9 @@ bool worker::hear_calls() {
   return any;
 }
 
-bool worker::hear_engine(std::chrono::nanoseconds at_most) {
+bool worker::hear_engine() {
   done_.clear();
-  engine_->wait(at_most, done_);
+  engine_->look(done_);
   for (const completion& c : done_) {
     entry& e = *entries_[c.token];
     if (e.fd < 0) continue;  // ended by one before it
@@ -182,6 +296,7 @@ bool worker::serve_all() {
     e.active = false;
     if (e.is != kind::free && serve(e)) wake(e);
   }
+  leftover_.store(!active_.empty(), std::memory_order_relaxed);
   return true;
 }
 
@@ -296,44 +411,6 @@ std::int64_t worker::carry_out(const words::call_request& r) {
   return -ENOSYS;
 }
 
-std::int64_t worker::start_listen(const words::call_request& r) {
-  entry* const e = take_entry(true);
-  if (e == nullptr) return -EMFILE;
-  e->backlog = static_cast<std::size_t>(
-      std::clamp<std::int64_t>(r.value, 1, static_cast<std::int64_t>(e->words.connections())));
-  e->fd = tcp::make_listener(tcp::to_system(r.where), static_cast<int>(e->backlog));
-  const int failed = e->fd < 0 ? e->fd : engine_->add(e->index, e->fd);
-  if (failed < 0) {
-    if (e->fd >= 0) close(e->fd);
-    e->fd = -1;
-    release(*e);
-    return failed;
-  }
-  e->words.called() = {tcp::own_name(e->fd), {}};
-  listeners_.push_back(e->index);
-  wake(*e);
-  return e->words.who().value();
-}
-
-std::int64_t worker::start_connect(const words::call_request& r) {
-  entry* const e = take_entry(false);
-  if (e == nullptr) return -EMFILE;
-  const tcp::system_address where = tcp::to_system(r.where);
-  e->fd = tcp::make_socket(where);
-  const int failed = e->fd < 0 ? e->fd : engine_->add(e->index, e->fd);
-  if (failed < 0) {
-    if (e->fd >= 0) close(e->fd);
-    e->fd = -1;
-    release(*e);
-    return failed;
-  }
-  e->connecting = true;
-  e->since = now_;
-  const int result = engine_->connect(e->index, where.storage, where.bytes);
-  if (result != engine::in_progress) finish_connect(*e, result);
-  return e->words.who().value();
-}
-
 /// Null unless a kernel has it.
 worker::entry* worker::find(std::uint64_t h) {
   const handle named(static_cast<std::int64_t>(h));
@@ -398,6 +475,18 @@ void worker::breach(entry& e) {
             ": a kernel wrote a position that cannot be; the connection is reset");
   counters_.breaches.fetch_add(1, std::memory_order_relaxed);
   fail(e, EPROTO, true);
+}
+
+// ---- what CPU kernels call
+
+void lend_thread(worker& w) noexcept {
+  w.lend();
+}
+void call_worker(worker& w, std::uint32_t socket) noexcept {
+  w.attend(socket);
+}
+void call_worker(worker& w) noexcept {
+  w.attend_calls();
 }
 
 }  // namespace crosswarp::socket_impl

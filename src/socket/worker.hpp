@@ -23,6 +23,13 @@ class worker {
 
   // ---- any thread
   void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
+
+  // ---- threads of CPU kernels
+  /// One that waits: does some work, or sleeps a little until there is some.
+  void lend() noexcept;
+  /// One that rang a bell, or made a call: has it heard.
+  void attend(std::uint32_t place) noexcept;
+  void attend_calls() noexcept;
   [[nodiscard]] socket::service_stats stats() const;
 
  private:
@@ -57,13 +64,33 @@ class worker {
     int connections = 0;  ///< that live
   };
 
+  // ---- whose turn it is
+  enum class outcome : std::uint8_t {
+    busy,  ///< another thread is at it
+    idle,  ///< nothing was to be done
+    worked,
+  };
+  template <class F>
+  [[nodiscard]] outcome work_in_turn(F&& work) noexcept;
+  template <class F>
+  void attend_by(F&& work) noexcept;
+  template <class F>
+  bool keep_going(F&& work) noexcept;
+
+  // ---- the thread
   void run();
-  bool turn();
+  bool ends(clock::time_point& since);
   void rest(clock::duration idle_for);
+  [[nodiscard]] bool sleep(std::chrono::nanoseconds at_most, bool for_engine) noexcept;
+  void rouse() noexcept;
+
+  // ---- in turn only
+  bool turn();
   bool hear_bells();
+  bool hear_bell_of(std::uint32_t place);
   void hear_bell(entry& e, mark bell);
   bool hear_calls();
-  bool hear_engine(std::chrono::nanoseconds at_most);
+  bool hear_engine();
   bool serve_all();
   bool serve(entry& e);
   bool look_at_stalled();
@@ -134,6 +161,14 @@ class worker {
     std::atomic<int> sockets{0};
   } counters_;
 
+  // Whose turn it is: one thread works at a time.
+  std::atomic<bool> taken_{false};
+  std::atomic<bool> again_{false};       // who works is to look again
+  std::atomic<std::uint32_t> lends_{0};  // how often kernels lent their thread
+  std::atomic<bool> leftover_{false};    // somebody is to be served again, and soon
+  std::atomic<bool> sleeper_{false};     // one of these threads sleeps on the engine
+  int bell_ = -1;                        // an eventfd that wakes the worker's own thread
+  clock::time_point last_{};             // something was to be done
   std::atomic<bool> stop_{false};
   std::atomic<bool> quit_{false};
   std::thread thread_;  // last: starts when all else is there

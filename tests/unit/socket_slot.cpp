@@ -10,9 +10,7 @@
 #include "socket/slot.hpp"
 
 namespace dev = crosswarp::device::socket;
-using crosswarp::socket_impl::handle;
 using crosswarp::socket_impl::mark;
-using crosswarp::socket_impl::ring_limits;
 using crosswarp::socket_impl::ring_pool;
 using crosswarp::socket_impl::slot;
 

@@ -189,6 +189,8 @@ class service {
   CW_FN void adopt(handle s, bool listener) const noexcept;
   [[nodiscard]] CW_FN std::int64_t tell_error(std::uint32_t i,
                                               std::int64_t afterwards) const noexcept;
+  template <class Predicate>
+  [[nodiscard]] CW_FN status wait_for(Predicate&& ready, deadline& by) const noexcept;
   CW_FN void ring_bell(handle s, unsigned flags) const noexcept;
   [[nodiscard]] CW_FN pieces<const std::byte> view_of(std::uint32_t i, mark head) const noexcept;
   [[nodiscard]] CW_FN pieces<const std::byte> wait_readable(handle s,

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "crosswarp/device/impl/socket_hooks.hpp"
 #include "crosswarp/device/platform.hpp"
 
 namespace crosswarp::device::socket {
@@ -189,6 +190,8 @@ struct memory {
   // The device's memory.
   own_state* own = nullptr;
   call_place* places = nullptr;
+  /// Who serves them, for kernels on CPU threads; else null.
+  socket_impl::worker* host = nullptr;
 };
 
 }  // namespace crosswarp::device::socket

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cerrno>
-#include <ctime>
 
 #include "crosswarp/error.hpp"
 #include "socket/engine.hpp"
@@ -79,12 +78,12 @@ class epoll_engine final : public engine {
     return 0;
   }
 
-  void wait(std::chrono::nanoseconds at_most, std::vector<completion>& done) override {
+  void look(std::vector<completion>& done) override {
     std::array<epoll_event, 256> events;
-    const timespec limit{at_most.count() / 1'000'000'000, at_most.count() % 1'000'000'000};
-    const int n = wait_for(events, limit);
+    const int n = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < n; ++i) note(events[static_cast<std::size_t>(i)], done);
   }
+  [[nodiscard]] int descriptor() const noexcept override { return epoll_; }
 
  private:
   struct watched {
@@ -113,17 +112,6 @@ class epoll_engine final : public engine {
       ready = false;
     }
     return in_progress;
-  }
-
-  int wait_for(std::array<epoll_event, 256>& events, const timespec& limit) const {
-    const int room = static_cast<int>(events.size());
-    const bool looks = limit.tv_sec == 0 && limit.tv_nsec == 0;
-    if (looks) return epoll_wait(epoll_, events.data(), room, 0);
-    const int n = epoll_pwait2(epoll_, events.data(), room, &limit, nullptr);
-    if (n >= 0 || errno != ENOSYS) return n;
-    // Linux before 5.11: whole milliseconds, so the nap is no part of it.
-    nanosleep(&limit, nullptr);
-    return epoll_wait(epoll_, events.data(), room, 0);
   }
 
   void note(const epoll_event& e, std::vector<completion>& done) {

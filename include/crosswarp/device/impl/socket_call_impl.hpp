@@ -15,6 +15,8 @@ inline constexpr std::uint32_t no_place = ~std::uint32_t{0};
 inline constexpr std::uint64_t answer_ns = 10'000'000'000;
 
 CW_FN inline std::int64_t errno_of(status s, const wait_limits& l) noexcept;
+template <class... Socket>
+CW_FN inline void call_worker(socket_impl::worker* host, Socket... socket) noexcept;
 
 }  // namespace impl
 
@@ -75,9 +77,11 @@ CW_FN inline std::int64_t service::ask(const call_request& r) const noexcept {
   const std::uint64_t number = ++p.number;
   // pairs with worker::hear_calls()
   system_atomic<std::uint64_t>(m_.call_bells[place]).store(number, order::release);
+  impl::call_worker(m_.host);
   const system_atomic<std::uint64_t> answered(m_.replies[place].number);
+  deadline by(l);
   // pairs with worker::answer()
-  const status outcome = poll_until([&] { return answered.load(order::acquire) == number; }, l);
+  const status outcome = wait_for([&] { return answered.load(order::acquire) == number; }, by);
   const std::int64_t result =
       outcome == status::ok ? m_.replies[place].result : impl::errno_of(outcome, l);
   // pairs with the acquire in take_place() and reclaim()
@@ -143,13 +147,14 @@ CW_FN inline handle service::start_connect(const G& g, const address& where) con
 CW_FN inline std::int64_t service::wait_connected(handle s, const wait_limits& l) const noexcept {
   const std::uint32_t i = s.index();
   mark sent;
-  const status outcome = poll_until(
+  deadline by(l);
+  const status outcome = wait_for(
       [&] {
         // pairs with slot::tell_sent()
         sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
         return sent.has(connected | broken);
       },
-      l);
+      by);
   if (outcome != status::ok) return impl::errno_of(outcome, l);
   return sent.has(connected) ? 0 : tell_error(i, -EPIPE);
 }
@@ -193,7 +198,8 @@ CW_FN inline std::int64_t service::wait_connection(handle listener,
   const std::uint32_t i = listener.index();
   if (m_.own[i].shared.is_listener == 0) return -EINVAL;
   std::int64_t result = -EAGAIN;
-  const status outcome = poll_until(
+  deadline by(l);
+  const status outcome = wait_for(
       [&] {
         // pairs with slot::tell_received()
         const mark head =
@@ -205,7 +211,7 @@ CW_FN inline std::int64_t service::wait_connection(handle listener,
         }
         return result != -EAGAIN || !is_valid(listener);
       },
-      l);
+      by);
   if (outcome != status::ok) return impl::errno_of(outcome, l);
   return result == -EAGAIN ? -EBADF : result;
 }

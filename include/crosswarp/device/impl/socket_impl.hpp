@@ -17,6 +17,25 @@ CW_FN inline std::int64_t errno_of(status s, const wait_limits& l) noexcept {
   return l.timeout_ns == 0 ? -EAGAIN : -ETIMEDOUT;
 }
 
+/// A CPU kernel that waits lets the host work on its own thread meanwhile. False on a GPU.
+CW_FN inline bool lend_thread([[maybe_unused]] socket_impl::worker* host) noexcept {
+#if !CW_ON_GPU
+  if (host != nullptr) socket_impl::lend_thread(*host);
+  return host != nullptr;
+#else
+  return false;
+#endif
+}
+
+/// A CPU kernel has the host hear what it said. A GPU's host looks by itself.
+template <class... Socket>
+CW_FN inline void call_worker([[maybe_unused]] socket_impl::worker* host,
+                              [[maybe_unused]] Socket... socket) noexcept {
+#if !CW_ON_GPU
+  if (host != nullptr) socket_impl::call_worker(*host, socket...);
+#endif
+}
+
 /// `bytes` from position `at` on in a ring.
 template <class Byte>
 CW_FN inline pieces<Byte> cut(Byte* ring, std::uint64_t ring_bytes, std::uint64_t at,
@@ -27,6 +46,19 @@ CW_FN inline pieces<Byte> cut(Byte* ring, std::uint64_t ring_bytes, std::uint64_
 }
 
 }  // namespace impl
+
+// ---- waiting
+
+template <class Predicate>
+CW_FN inline status service::wait_for(Predicate&& ready, deadline& by) const noexcept {
+  const bool waits = by.limits().timeout_ns != 0;
+  return poll_until(
+      [&] {
+        if (ready()) return true;
+        return waits && impl::lend_thread(m_.host) && ready();
+      },
+      by);
+}
 
 // ---- who it is
 
@@ -65,6 +97,7 @@ CW_FN inline void service::ring_bell(handle s, unsigned flags) const noexcept {
       flags | taken | (sender.shut != 0 ? finished : 0U) | life_bits(s.generation());
   // pairs with worker::hear_bell(): bytes, `moved` and `drained` are visible with it
   system_atomic<std::uint64_t>(m_.bells[i]).store(mark(sender.head, all).word(), order::release);
+  impl::call_worker(m_.host, i);
 }
 
 // ---- receiving
@@ -93,14 +126,15 @@ CW_FN inline pieces<const std::byte> service::wait_readable(handle s,
   const auto& own = m_.own[i];
   if (own.shared.is_listener != 0) return {.result = -ENOTCONN};
   mark head;
-  const status outcome = poll_until(
+  deadline by(l);
+  const status outcome = wait_for(
       [&] {
         // pairs with slot::tell_received()
         head = mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
         return head.position() != own.receiver.tail || head.has(ended | failed) ||
                own.receiver.shut != 0;
       },
-      l);
+      by);
   if (outcome != status::ok) return {.result = impl::errno_of(outcome, l)};
   if (head.position() != own.receiver.tail) return view_of(i, head);
   return {.result = head.has(failed) ? tell_error(i, 0) : 0};
@@ -188,7 +222,7 @@ CW_FN inline pieces<std::byte> service::wait_room(handle s, std::uint64_t at_lea
   if (own.sender.shut != 0) return {.result = -EPIPE};
   mark sent;
   std::uint64_t room = 0;
-  const status outcome = poll_until(
+  const status outcome = wait_for(
       [&] {
         follow_ring(i);
         // pairs with slot::tell_sent(): the bytes before it have been read
@@ -346,7 +380,7 @@ CW_FN inline std::int64_t service::poll(const G& g, poll_item* items, int n, pat
     }
     if (g.any(mine)) break;
     const auto outcome = static_cast<int>(leader_of(
-        g, [&] { return poll_until([&] { return activity.load(order::relaxed) != seen; }, by); }));
+        g, [&] { return wait_for([&] { return activity.load(order::relaxed) != seen; }, by); }));
     if (outcome == static_cast<int>(status::timeout)) return 0;
     if (outcome != static_cast<int>(status::ok)) return -ECANCELED;
   }
