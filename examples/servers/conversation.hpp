@@ -230,7 +230,7 @@ struct by_leader {
 template <class State, class Engine>
 int serve_with(const settings& s, const Engine& engine, std::uint64_t in, std::uint64_t out) {
   reception<State> r;
-  constexpr std::uint64_t most_bytes = 256U << 20U;
+  constexpr std::uint64_t most_bytes = 64U << 20U;
   const std::uint64_t fit = most_bytes / (in + out) / static_cast<std::uint64_t>(s.blocks);
   r.places = static_cast<int>(std::clamp<std::uint64_t>(fit, 8, 512));
   r.in_bytes = in;

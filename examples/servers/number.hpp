@@ -110,8 +110,8 @@ CW_FN inline bool nearest_double(const big_number& n, int exponent, bool more,
   }
   const std::uint64_t fraction = halve_and_round(twice, more);
   // A fraction of 53 bits counts its highest one into the exponent's field.
-  const auto field = static_cast<std::uint64_t>(lowest + 1074);
-  bits = (field << 52U) + fraction;
+  const auto field = static_cast<unsigned>(lowest + 1074);
+  bits = (std::uint64_t{field} << 52U) + fraction;
   return fraction != 0 && bits < infinity_bits;
 }
 

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   using namespace servers;
   return guarded([&] {
     const settings s = parse(argc, argv, {.blocks = 64, .threads = 32});
-    constexpr std::size_t bytes = std::size_t{256} << 20U;
+    constexpr std::size_t bytes = std::size_t{128} << 20U;
     cw::buffer<char> memory(s.device, bytes);
     std::random_device random;
     const table_options keys = {.shards = 64, .seed = std::uint64_t{random()} << 32U | random()};
