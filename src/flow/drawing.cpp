@@ -1,6 +1,7 @@
 #include "flow/drawing.hpp"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 namespace crosswarp::flow::impl {
@@ -38,6 +39,11 @@ constexpr int row_height = 80;
 constexpr int box_width = 110;
 constexpr int box_height = 44;
 
+constexpr const char* arrow_tip =
+    R"(<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7"
+ orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#4a5568"/></marker></defs>
+)";
+
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -61,8 +67,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-/// What leads to a host leads to one that only receives, and nodes that no arrow touches are left
-/// out.
+/// What leads to the host leads to one that only receives.
 picture with_two_hosts(const picture& p) {
   picture q = p;
   for (std::size_t host = 0; host < p.nodes.size(); ++host) {
@@ -156,23 +161,18 @@ std::string to_dot(const picture& p) {
 std::string to_svg(const picture& whole) {
   const picture p = with_two_hosts(whole);
   const std::vector<int> column = columns_of(p);
-  std::vector<int> rows(p.nodes.size() + 1, 0);  // taken, by column
+  std::map<int, int> rows;  // taken, by column
   std::vector<point> at(p.nodes.size());
+  point end;
   for (std::size_t n = 0; n < p.nodes.size(); ++n) {
     if (column[n] < 0) continue;
-    int& row = rows[static_cast<std::size_t>(column[n])];
-    at[n] = {10 + column[n] * column_width, 10 + row++ * row_height};
+    at[n] = {10 + column[n] * column_width, 10 + rows[column[n]]++ * row_height};
+    end = {std::max(end.x, at[n].x + box_width), std::max(end.y, at[n].y + box_height)};
   }
-  const auto columns = 1 + *std::max_element(column.begin(), column.end());
   std::ostringstream out;
-  out << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\""
-      << (columns - 1) * column_width + box_width + 20 << "\" height=\""
-      << *std::max_element(rows.begin(), rows.end()) * row_height
-      << "\" font-family=\"sans-serif\" font-size=\"11\">\n<defs><marker id=\"tip\" viewBox=\"0 0 "
-         "8 "
-         "8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path "
-         "d=\"M0,0 "
-         "L8,4 L0,8 z\" fill=\"#4a5568\"/></marker></defs>\n";
+  out << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << end.x + 10 << "\" height=\""
+      << end.y + 10 << "\" font-family=\"sans-serif\" font-size=\"11\">\n"
+      << arrow_tip;
   for (const auto& a : p.arrows) out << line(a, at[a.from], at[a.to]);
   for (std::size_t n = 0; n < p.nodes.size(); ++n) {
     if (column[n] >= 0) out << box(p.nodes[n], at[n]);

@@ -355,6 +355,7 @@ TEST(FlowGraph, IsDrawnWithWhatWentOverEachLink) {
     ++hosts;
   }
   EXPECT_EQ(hosts, 2U) << "where it begins, and where it ends";
+  EXPECT_TRUE(has(devices(1).to_svg(), "</svg>")) << "of a graph without links";
 }
 
 TEST(FlowGraph, EveryTransportMovesTheSameBytes) {
