@@ -1013,14 +1013,16 @@ TEST_P(RdmaErrors, ThePeerIsGone) {
 TEST_P(RdmaErrors, AnEndpointThatFailedWorksAgainAfterReset) {
   const auto d = open();
   side a(d, options(16));
-  side b(d, options(16));
+  side b(far_of(d), options(16));
   connect(a, b);
   for (int i = 0; i < 3; ++i) {
     request r = write_of(a, b, 8);
     EXPECT_EQ(perform_all(a, std::vector<request>(20, r)).back().outcome, status::ok);
     r.remote.rkey = 0;
     EXPECT_EQ(perform_one(a, r).why, syndrome::remote_access);
-    EXPECT_EQ(b.ep.state(), rdma::endpoint_state::failed);
+    if (over_soft()) {  // others tell the end that refused of it when they like
+      EXPECT_EQ(b.ep.state(), rdma::endpoint_state::failed);
+    }
     const auto before = a.ep.qpn();
     a.ep.reset();
     b.ep.reset();
