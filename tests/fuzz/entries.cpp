@@ -90,7 +90,7 @@ class bench {
     b.connect(a.address());
     reader in(input);
     fill_receives(b, in);
-    const auto q = a.device().made_of().queues;
+    const provider::queues q = a.device().made_of().queues;
     std::uint64_t index = 0;
     while (!in.empty() && index < 4096) {
       const auto how = in.take<std::uint8_t>();
@@ -151,7 +151,7 @@ class bench {
   }
 
   void fill_receives(const rdma::endpoint& b, reader& in) {
-    const auto q = b.device().made_of().queues;
+    const provider::queues q = b.device().made_of().queues;
     const unsigned n = in.take<std::uint8_t>() % 17U;
     for (unsigned i = 0; i < n; ++i) {
       const auto how = in.take<std::uint32_t>();
