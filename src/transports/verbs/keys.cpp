@@ -129,12 +129,17 @@ namespace {
 template <class T>
 std::uint64_t update_host(std::byte* at, const word_operation& op) noexcept {
   const std::atomic_ref<T> word(*reinterpret_cast<T*>(at));
-  T before = word.load(std::memory_order_relaxed);
-  // Both ways: it may tell of data that was written before, and what it fetches may, too.
-  while (!word.compare_exchange_weak(before, static_cast<T>(apply(op, before)),
-                                     std::memory_order_acq_rel, std::memory_order_acquire)) {
+  T before = word.load(std::memory_order_acquire);
+  for (;;) {
+    const T after = static_cast<T>(apply(op, before));
+    // Who only fetches does not write: others may be reading the word, and not as an atomic.
+    if (after == before) return before;
+    // Both ways: it may tell of data that was written before, and what it fetches may, too.
+    if (word.compare_exchange_weak(before, after, std::memory_order_acq_rel,
+                                   std::memory_order_acquire)) {
+      return before;
+    }
   }
-  return before;
 }
 
 template <class T>

@@ -76,7 +76,9 @@ class rdma_poster {
     return first.why == rdma::syndrome::retries_exceeded ? status::peer_lost : first.outcome;
   }
 
-  [[nodiscard]] CW_FN status post(const rdma_way& w, rdma::request r, bool wait) const noexcept {
+  /// Not in line: it is long, and all commands come here.
+  [[nodiscard]] CW_COLD CW_FN static status post(const rdma_way& w, rdma::request r,
+                                                 bool wait) noexcept {
     const thread_group me;
     const bool fetches = r.op != rdma::operation::write;
     const device_atomic<std::uint64_t> fetched(*w.fetches);
