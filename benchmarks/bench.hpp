@@ -88,7 +88,7 @@ std::vector<row> bench_flow(const setup& s);
 /// What benchmarks/shmem_ops.c prints, by operation, built with Open MPI's OpenSHMEM; empty when
 /// that was not there. And built with ours.
 std::map<std::string, double> ops_of_oshmem();
-std::map<std::string, double> ops_of_ours();
+std::map<std::string, double> ops_of_ours(bool quick);
 /// What benchmarks/peer_mpi_coll.c prints: microseconds by bytes. Empty when there is no MPI, or
 /// when it has no such type or operation.
 struct coll_of_peer {

@@ -42,7 +42,7 @@ std::vector<row> c_rows(const setup& s) {
       {"put_1m", "shmem_putmem + quiet", "us", "put", 1U << 20U},
       {"rate_8", "shmem_long_put_nbi", "M/s", "put", 8},
   };
-  const auto mine = ops_of_ours();
+  const auto mine = ops_of_ours(s.quick);
   const bool beside = s.peer == "oshmem" || (s.peer.empty() && !s.quick);
   const auto other = beside ? ops_of_oshmem() : std::map<std::string, double>();
   if (other.empty() && s.peer == "oshmem") {
@@ -77,11 +77,11 @@ std::map<std::string, double> ops_of_oshmem() {
   if (program.empty()) return {};
   return ops_of("OMPI_MCA_btl=^uct oshrun --allow-run-as-root --oversubscribe -n 2 " + program);
 }
-std::map<std::string, double> ops_of_ours() {
+std::map<std::string, double> ops_of_ours(bool quick) {
   const std::string program = CROSSWARP_SHMEM_OPS;
   if (program.empty()) return {};
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  return ops_of("'" + self + "' run -n 2 --no-prefix " + program);
+  return ops_of("'" + self + "' run -n 2 --no-prefix " + program + (quick ? " 20" : ""));
 }
 
 /// NVSHMEM's figures for so many PEs, by the names that benchmarks/peer_nvshmem.cu prints.
