@@ -77,7 +77,8 @@ void rdma_path::connect(const setup& s) {
   for (std::size_t i = 0; i < fetches_.size(); ++i) {
     endpoints_.push_back(adapter_.make_endpoint(o));
     mine.push_back(endpoints_.back().address());
-    ways.push_back({endpoints_.back().device(limits), fetches_.data() + i});
+    ways.push_back({endpoints_.back().device(limits.for_peer(static_cast<int>(i) % size_)),
+                    fetches_.data() + i});
   }
   ways_.write(ways);
   const auto all = exchange<rdma::endpoint_address>(meet_, mine, count(size_));

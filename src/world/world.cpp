@@ -412,7 +412,9 @@ std::optional<error> state::late_kernel() const {
   const fault_word late = device::system_atomic<fault_word>(faults->words.data()[1])
                               .exchange(0, device::order::relaxed);
   if (late == 0) return std::nullopt;
-  return error(errc::timeout, "kernel", "waited in vain", fault_rank(late));
+  return fault_status(late) == status::peer_lost
+             ? error(errc::peer_lost, "kernel", "it did not answer", fault_rank(late))
+             : error(errc::timeout, "kernel", "waited in vain", fault_rank(late));
 }
 
 void state::tell_swallowed(const char* call, bool told) const noexcept {

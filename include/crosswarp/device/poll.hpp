@@ -17,7 +17,7 @@ struct wait_limits {
   /// How long to wait, counted from the first look at the clock shortly after the wait begins.
   /// 0: look once.
   std::uint64_t timeout_ns = 30'000'000'000;
-  /// Where a timeout is noted for the host, with the rank waited for; may be null.
+  /// Where it is noted for the host that rank `peer` was waited for in vain; may be null.
   fault_word* late = nullptr;
   int peer = -1;
   /// Where waits are noted; null unless the world is traced.

@@ -224,6 +224,7 @@ class basic_endpoint {
 
   basic_endpoint() = default;
   CW_FN explicit basic_endpoint(const parts& p) noexcept : p_(p) {}
+  [[nodiscard]] CW_FN const wait_limits& limits() const noexcept { return p_.limits; }
   /// The same with other limits.
   [[nodiscard]] CW_FN basic_endpoint within(const wait_limits& limits) const noexcept {
     basic_endpoint other = *this;

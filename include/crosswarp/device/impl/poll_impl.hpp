@@ -34,14 +34,14 @@ CW_FN inline fault_word read_fault(const wait_limits& limits) noexcept {
   return system_atomic<fault_word>(*const_cast<fault_word*>(limits.fault)).load(order::relaxed);
 }
 
-/// Tells the host which rank was waited for in vain.
-CW_FN inline status note_timeout(const wait_limits& limits) noexcept {
+/// Tells the host for which rank was waited in vain, and why.
+CW_FN inline status note_vain(const wait_limits& limits, status why) noexcept {
   if (limits.late != nullptr) {
     // Relaxed: the note orders no data. The last one stays; any of them is a culprit.
     system_atomic<fault_word>(*limits.late)
-        .store(make_fault(status::timeout, limits.peer), order::relaxed);
+        .store(make_fault(why, limits.peer), order::relaxed);
   }
-  return status::timeout;
+  return why;
 }
 
 CW_FN inline void trace_wait(const wait_limits& limits, std::uint64_t place, std::uint64_t began,
@@ -87,7 +87,7 @@ CW_FN inline status poll(Predicate&& ready, deadline& by) noexcept {
     if (!relax(spin) && limits.timeout_ns != 0) continue;
     const fault_word fault = read_fault(limits);
     if (fault == 0 && !by.passed()) continue;
-    if (!ready()) s = fault != 0 ? fault_status(fault) : note_timeout(limits);
+    if (!ready()) s = fault != 0 ? fault_status(fault) : note_vain(limits, status::timeout);
     break;
   }
   return together(s);

@@ -68,12 +68,14 @@ class rdma_poster {
     return {status::ok, {p.base + offset, p.rkey}};
   }
 
-  /// A rank that does not answer is lost; what follows a failure ends like it.
+  /// A rank that does not answer is lost, which the host may not know yet; what follows a failure
+  /// ends like it.
   [[nodiscard]] CW_FN static status outcome_of(const rdma_way& w, status s) noexcept {
     if (s == status::ok || s == status::timeout) return s;
     const rdma::completion first = w.to.first_failure();
     if (first.outcome == status::ok) return s;
-    return first.why == rdma::syndrome::retries_exceeded ? status::peer_lost : first.outcome;
+    if (first.why != rdma::syndrome::retries_exceeded) return first.outcome;
+    return impl::note_vain(w.to.limits(), status::peer_lost);
   }
 
   /// Not in line: it is long, and all commands come here.

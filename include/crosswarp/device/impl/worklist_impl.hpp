@@ -334,7 +334,7 @@ class worklist_worker {
         s = poll_until([&] { return may_go_on(); }, limits.within(limits.timeout_ns));
         now = all_settled(order::relaxed);
       } while (s == status::timeout && seen != now);
-      return s == status::timeout ? impl::note_timeout(limits) : s;
+      return s == status::timeout ? impl::note_vain(limits, s) : s;
     });
   }
 
