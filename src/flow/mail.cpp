@@ -83,8 +83,7 @@ bool mail::step(std::vector<std::deque<message>>& to, std::deque<message>& came)
     bag.count = static_cast<std::int32_t>(std::min(most, to[r].size()));
     std::copy_n(to[r].begin(), bag.count, bag.letters.begin());
   }
-  queue_mail(by_, {out_.data(), in_.data(), going_.data(), coming_.data(), ranks_, rank_});
-  by_.sync();
+  carry_mail_once(by_, {out_.data(), in_.data(), going_.data(), coming_.data(), ranks_, rank_});
   bool moved = false;
   for (int r = 0; r < ranks_; ++r) {
     if (r == rank_) continue;

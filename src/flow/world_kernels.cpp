@@ -33,13 +33,17 @@ struct carry_mail {
     return got;
   }
 
-  CW_FN void operator()(const device::kernel_context& ctx, const mail_tables& t) const {
-    const auto g = ctx.thread();
+  template <device::group G>
+  CW_FN static void carry(const G& g, const mail_tables& t) {
     for (int r = 0; r < t.ranks; ++r) {
       if (r == t.rank) continue;
       t.going[r].taken = send(g, t.out[r], t.going[r]);
       t.coming[r].count = receive(g, t.in[r], t.coming[r]);
     }
+  }
+
+  CW_FN void operator()(const device::kernel_context& ctx, const mail_tables& t) const {
+    carry(ctx.thread(), t);
   }
 };
 
@@ -64,8 +68,13 @@ struct put_packet {
 
 }  // namespace
 
-void queue_mail(stream& s, const mail_tables& t) {
+void carry_mail_once(stream& s, const mail_tables& t) {
+  if (s.device().kind() == device_kind::cpu) {
+    carry_mail::carry(device::thread_group{}, t);
+    return;
+  }
   launch(s, {}, carry_mail{}, t);
+  s.sync();
 }
 
 void queue_quiet(stream& s, const device::proxy& p, int queue, status* outcome) {

@@ -17,8 +17,9 @@ struct mail_tables {
   int rank;
 };
 
-/// Queues a kernel that sends letters as far as there is room, and takes those that are there.
-void queue_mail(stream& s, const mail_tables& t);
+/// Sends letters as far as there is room, and takes those that are there: by a kernel on `s`, or,
+/// where the host reaches the memory, by the calling thread, which saves two changes of threads.
+void carry_mail_once(stream& s, const mail_tables& t);
 /// Queues a kernel that returns when all that its queue of the proxy was given before is done.
 void queue_quiet(stream& s, const device::proxy& p, int queue, status* outcome);
 /// Queues a kernel that puts, and returns when the bytes are visible there. `failed` is written
