@@ -42,7 +42,7 @@ namespace crosswarp::flow {
 namespace impl {
 class core;
 class port_pair;
-class router_core;
+class router_base;
 
 /// What ends a context's waits, besides what they wait for.
 class patience {
@@ -81,7 +81,12 @@ class endpoint {
   kind kind_;
   int index_;
 };
+/// In a world: of rank 0.
 inline constexpr endpoint host{endpoint::kind::host, 0};
+/// Of any rank of a world.
+constexpr endpoint host_of(int rank) noexcept {
+  return {endpoint::kind::host, rank};
+}
 
 /// What will be there later. Copies wait for the same.
 template <class T>
@@ -115,7 +120,7 @@ class completion {
   void wait(stream& s) const;
 
  private:
-  friend class impl::router_core;
+  friend class impl::router_base;
   std::vector<std::shared_ptr<event>> events_;
   device_kind kind_ = device_kind::cpu;           // of the streams, where there are events
   std::shared_ptr<const impl::patience> limits_;  // null: the default deadline alone
@@ -146,7 +151,7 @@ class pending_segment {
   [[nodiscard]] const completion& arrived() const noexcept { return arrived_; }
 
  private:
-  friend class impl::router_core;
+  friend class impl::router_base;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   std::size_t offset_ = 0;
@@ -180,8 +185,8 @@ class link {
   /// completion passes when they are done, and only then the source may be written again.
   /// `ready`: when the source may be read; the copies wait for it, the host does not.
   /// An empty segment is done at once, and nobody hears of it.
-  /// Throws error(invalid_argument) after shutdown(), at the wrong end, and before all links of
-  /// the router are made.
+  /// Throws error(invalid_argument) after shutdown(), at the wrong end or rank, and before all
+  /// links of the router are made.
   future<completion> send(const segment& s, const completion& ready = {});
   /// Nothing more comes from here. Receivers that no other sender reaches end when what was sent
   /// before has arrived. A second call changes nothing.
@@ -200,7 +205,8 @@ class link {
   void release(const pending_segment& s, const completion& used = {});
 
   [[nodiscard]] std::size_t packet_bytes() const noexcept;
-  /// Given out so far, to this link's receiver or from its sender.
+  /// Given out so far, to this link's receiver or from its sender. In a world each rank counts at
+  /// its own ends.
   [[nodiscard]] std::uint64_t bytes_moved() const;
   /// How bytes come to this link's receiver from input `source` of its router, and why.
   [[nodiscard]] std::string explain(int source = 0) const;
@@ -221,10 +227,10 @@ class router {
 
  private:
   friend class context;
-  router(endpoint at, std::shared_ptr<impl::router_core> core) noexcept
+  router(endpoint at, std::shared_ptr<impl::router_base> core) noexcept
       : at_(at), core_(std::move(core)) {}
   endpoint at_;
-  std::shared_ptr<impl::router_core> core_;
+  std::shared_ptr<impl::router_base> core_;
 };
 
 struct context_options {
@@ -238,11 +244,12 @@ class context {
   /// Over devices that this process drives. One that is named several times is several endpoints:
   /// virtual devices. All are of one kind. Throws error(invalid_argument).
   explicit context(const std::vector<device_ref>& devices, const context_options& options = {});
-  /// Over a world's ranks, each an endpoint on its device, with the world's deadline; the world
-  /// outlives it. Collective,
-  /// and so is the graph: all ranks make the same routers and links in the same order, and each
-  /// uses those at its own ends. The host, as an endpoint, is one for all of them.
-  /// Throws error(not_supported) unless all ranks are threads of one process.
+  /// Over a world's ranks: threads, processes, on one machine or several. Each rank has two
+  /// endpoints, its device and its host, see host_of(); waits have the world's deadline, and the
+  /// world outlives it. Collective, and so are router(), link() and the end: all ranks make the
+  /// same graph in the same order, and each uses the ends that are its own. Buffers of links lie in
+  /// symmetric memory. Where ranks differ, all are thrown error(asymmetric), with the first
+  /// difference.
   explicit context(world& w);
   ~context();
   context(context&&) noexcept;
@@ -252,10 +259,12 @@ class context {
   [[nodiscard]] std::vector<endpoint> devices() const;
   [[nodiscard]] device_ref device(endpoint e) const;
 
-  /// Throws error(invalid_argument), for a policy that reaches outputs that there are not.
+  /// Throws error(invalid_argument), for a policy that reaches outputs that there are not; in a
+  /// world error(not_supported) for more outputs than a message names.
   flow::router router(int inputs, int outputs, policy p);
   /// `buffers`: packets that the receiver holds, and the sender for send_buffer().
-  /// A link from a router takes its next output, a link to it its next input.
+  /// A link from a router takes its next output, a link to it its next input. In a world the
+  /// transport follows from the ranks, and is not asked for.
   /// Throws error(invalid_argument), error(out_of_memory).
   flow::link link(endpoint from, endpoint to, std::size_t packet_bytes, int buffers,
                   const link_options& options = {});
@@ -270,7 +279,6 @@ class context {
  private:
   std::shared_ptr<impl::core> core_;
   std::function<void(const std::string&)> abort_world_;  // empty: there is none
-  std::size_t made_ = 0;  // of the graph, by this handle: in a world each rank makes all
 };
 
 }  // namespace crosswarp::flow

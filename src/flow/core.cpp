@@ -3,16 +3,18 @@
 #include <functional>
 
 #include "crosswarp/error.hpp"
+#include "flow/router_core.hpp"
 
 namespace crosswarp::flow::impl {
 
 // ---- a link's ends
 
 port_pair::port_pair(port from, port to, std::size_t packet, int buffers, const place& source,
-                     device_ref near)
+                     device_ref near, int rank)
     : sender(std::move(from)),
       receiver(std::move(to)),
       packet_bytes(packet),
+      here(rank),
       source_(source),
       near_(near),
       own_(static_cast<std::size_t>(buffers)) {}
@@ -63,7 +65,7 @@ namespace {
 std::string name_of(endpoint e) {
   switch (e.what()) {
     case endpoint::kind::host:
-      return "host";
+      return "host" + (e.index() == 0 ? std::string() : std::to_string(e.index()));
     case endpoint::kind::device:
       return "device" + std::to_string(e.index());
     case endpoint::kind::router:
@@ -88,59 +90,45 @@ core::core(std::vector<device_ref> devices, std::shared_ptr<waits> limits)
   }
 }
 
-const core::made* core::find(std::size_t n, const std::string& what) const {
-  if (n >= made_.size()) return nullptr;
-  if (what_[n] != what) {
-    throw error(errc::asymmetric, "flow::context",
-                "as number " + std::to_string(n) + " of the graph this rank makes " + what +
-                    ", another made " + what_[n]);
-  }
-  return &made_[n];
+std::shared_ptr<router_base> core::make_router(const fan& f, policy p, int /*near*/) {
+  return std::make_shared<router_core>(limits_, devices_.front(), f, std::move(p));
 }
 
-std::pair<endpoint, std::shared_ptr<router_core>> core::router(std::size_t n, int inputs,
-                                                               int outputs, policy p) {
+std::pair<endpoint, std::shared_ptr<router_base>> core::router(int inputs, int outputs, policy p) {
   const std::scoped_lock lock(mutex_);
-  const std::string what = "a router of " + std::to_string(inputs) + " inputs, " +
-                           std::to_string(outputs) + " outputs, " + p.name;
-  if (const made* there = find(n, what)) {
-    const auto& r = std::get<made_router>(*there);
-    return {r.at, r.core};
-  }
-  auto made_now =
-      std::make_shared<router_core>(limits_, devices_.front(), fan{inputs, outputs}, std::move(p));
-  const endpoint at(endpoint::kind::router, static_cast<int>(routers_.size()));
-  routers_.push_back(made_now);
-  made_.emplace_back(made_router{at, made_now});
-  what_.push_back(what);
-  return {at, made_now};
+  agree(edges_.size() + routers_.size(), "a router of " + std::to_string(inputs) + " inputs, " +
+                                             std::to_string(outputs) + " outputs, " + p.name);
+  routers_.push_back(make_router({inputs, outputs}, std::move(p), -1));
+  return {endpoint(endpoint::kind::router, static_cast<int>(routers_.size()) - 1), routers_.back()};
 }
 
-place core::place_of(endpoint e, const char* call) const {
-  if (e.what() == endpoint::kind::host) return std::nullopt;
-  if (e.what() != endpoint::kind::device || e.index() < 0 ||
-      e.index() >= static_cast<int>(devices_.size())) {
-    throw error(errc::invalid_argument, call, name_of(e) + " is none of this context");
+core::spot core::spot_of(endpoint e) const {
+  const bool is_host = e.what() == endpoint::kind::host;
+  const int count = is_host                              ? hosts()
+                    : e.what() == endpoint::kind::device ? static_cast<int>(devices_.size())
+                                                         : 0;
+  if (e.index() < 0 || e.index() >= count) {
+    throw error(errc::invalid_argument, "link", name_of(e) + " is none of this context");
   }
-  return devices_[static_cast<std::size_t>(e.index())];
+  // A world has as many devices as hosts: one of each for a rank.
+  const int rank = hosts() == 1 ? 0 : e.index();
+  if (is_host) return {std::nullopt, rank};
+  return {devices_[static_cast<std::size_t>(e.index())], rank};
 }
 
-std::shared_ptr<port_pair> core::link(std::size_t n, endpoint from, endpoint to,
-                                      std::size_t packet_bytes, int buffers,
-                                      const link_options& options) {
+std::shared_ptr<port_pair> core::link(endpoint from, endpoint to, std::size_t packet_bytes,
+                                      int buffers, const link_options& options) {
   const std::scoped_lock lock(mutex_);
-  const std::string what = "a link from " + name_of(from) + " to " + name_of(to) + ", " +
-                           std::to_string(buffers) + " x " + std::to_string(packet_bytes) +
-                           " bytes";
-  if (const made* there = find(n, what)) return std::get<edge>(*there).ports;
+  agree(edges_.size() + routers_.size(), "a link from " + name_of(from) + " to " + name_of(to) +
+                                             ", " + std::to_string(buffers) + " x " +
+                                             std::to_string(packet_bytes) + " bytes");
   auto ports = make_link(from, to, packet_bytes, buffers, options.how);
-  made_.emplace_back(edge{from, to, options.name, ports});
-  what_.push_back(what);
+  edges_.push_back({from, to, options.name, ports});
   return ports;
 }
 
 std::shared_ptr<port_pair> core::make_link(endpoint from, endpoint to, std::size_t packet_bytes,
-                                           int buffers, transport how) const {
+                                           int buffers, transport how) {
   const auto is_router = [](endpoint e) { return e.what() == endpoint::kind::router; };
   const auto refuse = [](const std::string& why) {
     throw error(errc::invalid_argument, "link", why);
@@ -157,45 +145,46 @@ std::shared_ptr<port_pair> core::make_link(endpoint from, endpoint to, std::size
   };
   port_pair::port sender;
   port_pair::port receiver;
-  place source;
+  spot source{};
   if (is_router(to)) {
     if (how != transport::automatic) refuse("the way is chosen by the link that receives");
-    source = place_of(from, "link");
+    source = spot_of(from);
     sender.of = find_router(to);
   } else {
-    receiver.of = is_router(from) ? find_router(from)
-                                  : std::make_shared<router_core>(limits_, devices_.front(),
-                                                                  fan{1, 1}, any_available());
-    if (!is_router(from)) {
-      source = place_of(from, "link");
-      sender.of = receiver.of;
-    }
-    receiver.index = receiver.of->add_output({packet_bytes, buffers, place_of(to, "link"), how});
+    const spot target = spot_of(to);
+    if (!is_router(from)) source = spot_of(from);
+    receiver.rank = target.rank;
+    receiver.of =
+        is_router(from) ? find_router(from) : make_router(fan{1, 1}, any_available(), target.rank);
+    if (!is_router(from)) sender.of = receiver.of;
+    receiver.index = receiver.of->add_output({packet_bytes, buffers, target.at, target.rank, how});
   }
-  if (sender.of) sender.index = sender.of->add_input(source);
-  return std::make_shared<port_pair>(sender, receiver, packet_bytes, buffers, source,
-                                     devices_.front());
+  sender.rank = source.rank;
+  if (sender.of) sender.index = sender.of->add_input(source.at, source.rank);
+  return std::make_shared<port_pair>(sender, receiver, packet_bytes, buffers, source.at,
+                                     devices_[static_cast<std::size_t>(here())], here());
 }
 
 picture core::drawn() const {
   const std::scoped_lock lock(mutex_);
   picture p;
-  p.nodes.push_back({shape::host, "host"});
+  for (int i = 0; i < hosts(); ++i) {
+    p.nodes.push_back({shape::host, name_of({endpoint::kind::host, i})});
+  }
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     p.nodes.push_back({shape::device, "device " + std::to_string(i) + "\n" + devices_[i].name()});
   }
   for (const auto& r : routers_) p.nodes.push_back({shape::router, r->rules().name});
   const auto node_of = [&](endpoint e) {
     const auto index = static_cast<std::size_t>(e.index());
-    if (e.what() == endpoint::kind::host) return std::size_t{0};
-    return 1 + index + (e.what() == endpoint::kind::router ? devices_.size() : 0);
+    if (e.what() == endpoint::kind::host) return index;
+    const auto before = static_cast<std::size_t>(hosts()) + index;
+    return before + (e.what() == endpoint::kind::router ? devices_.size() : 0);
   };
-  for (const made& m : made_) {
-    const edge* e = std::get_if<edge>(&m);
-    if (e == nullptr) continue;
-    const std::string bytes = std::to_string(e->ports->bytes_moved()) + " bytes";
+  for (const edge& e : edges_) {
+    const std::string bytes = std::to_string(e.ports->bytes_moved()) + " bytes";
     p.arrows.push_back(
-        {node_of(e->from), node_of(e->to), e->name.empty() ? bytes : e->name + "\n" + bytes});
+        {node_of(e.from), node_of(e.to), e.name.empty() ? bytes : e.name + "\n" + bytes});
   }
   return p;
 }

@@ -1,14 +1,13 @@
-// A dataflow graph: what contexts of the ranks of one process share.
+// A dataflow graph: what a context has made.
 #pragma once
 
 #include <memory>
 #include <mutex>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "flow/drawing.hpp"
-#include "flow/router_core.hpp"
+#include "flow/router_base.hpp"
 
 namespace crosswarp::flow::impl {
 
@@ -17,15 +16,17 @@ namespace crosswarp::flow::impl {
 class port_pair {
  public:
   struct port {
-    std::shared_ptr<router_core> of;  // null: this end is not ours to use
+    std::shared_ptr<router_base> of;  // null: this end is the router's
     int index = -1;
+    int rank = 0;  // who may use it
   };
   port_pair(port sender, port receiver, std::size_t packet_bytes, int buffers, const place& source,
-            device_ref near);
+            device_ref near, int here);
 
   const port sender;
   const port receiver;
   const std::size_t packet_bytes;
+  const int here;  // this rank
 
   future<completion> send(const segment& s, const completion& ready);
   std::span<std::byte> send_buffer(stream& s);
@@ -57,38 +58,42 @@ struct edge {
 class core {
  public:
   core(std::vector<device_ref> devices, std::shared_ptr<waits> limits);
+  virtual ~core() = default;
+  core(const core&) = delete;
+  core& operator=(const core&) = delete;
 
   [[nodiscard]] const std::vector<device_ref>& devices() const noexcept { return devices_; }
-  [[nodiscard]] waits& limits() const noexcept { return *limits_; }
-  /// The n-th thing made: by the first who comes, for all who share the graph.
-  /// Throws error(asymmetric) when they make different things.
-  std::pair<endpoint, std::shared_ptr<router_core>> router(std::size_t n, int inputs, int outputs,
-                                                           policy p);
-  std::shared_ptr<port_pair> link(std::size_t n, endpoint from, endpoint to,
-                                  std::size_t packet_bytes, int buffers,
+  [[nodiscard]] const std::shared_ptr<waits>& limits() const noexcept { return limits_; }
+  std::pair<endpoint, std::shared_ptr<router_base>> router(int inputs, int outputs, policy p);
+  std::shared_ptr<port_pair> link(endpoint from, endpoint to, std::size_t packet_bytes, int buffers,
                                   const link_options& options);
   /// As it is, with what went over each link so far.
   [[nodiscard]] picture drawn() const;
 
+ protected:
+  // ---- what ranks of a world do in their own way
+
+  /// Before each thing is made: `what` it is, and how many there are.
+  virtual void agree(std::size_t /*n*/, const std::string& /*what*/) {}
+  [[nodiscard]] virtual int here() const { return 0; }
+  [[nodiscard]] virtual int hosts() const { return 1; }
+  /// `near`: the rank of an end that it has; -1: they are not known yet.
+  virtual std::shared_ptr<router_base> make_router(const fan& f, policy p, int near);
+
  private:
-  struct made_router {
-    endpoint at;
-    std::shared_ptr<router_core> core;
+  struct spot {
+    place at;
+    int rank;
   };
-  using made = std::variant<made_router, edge>;
-  /// Null when it is still to be made; compares it otherwise.
-  [[nodiscard]] const made* find(std::size_t n, const std::string& what) const;
-  [[nodiscard]] place place_of(endpoint e, const char* call) const;
-  [[nodiscard]] std::shared_ptr<port_pair> make_link(endpoint from, endpoint to,
-                                                     std::size_t packet_bytes, int buffers,
-                                                     transport how) const;
+  [[nodiscard]] spot spot_of(endpoint e) const;
+  std::shared_ptr<port_pair> make_link(endpoint from, endpoint to, std::size_t packet_bytes,
+                                       int buffers, transport how);
 
   const std::vector<device_ref> devices_;
   const std::shared_ptr<waits> limits_;
   mutable std::mutex mutex_;
-  std::vector<made> made_;
-  std::vector<std::string> what_;  // was asked for, by number
-  std::vector<std::shared_ptr<router_core>> routers_;
+  std::vector<edge> edges_;
+  std::vector<std::shared_ptr<router_base>> routers_;
 };
 
 }  // namespace crosswarp::flow::impl

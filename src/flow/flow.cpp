@@ -1,13 +1,9 @@
 #include "crosswarp/flow.hpp"
 
-#include <unistd.h>
-
-#include <random>
-
 #include "crosswarp/error.hpp"
 #include "crosswarp/world.hpp"
 #include "flow/core.hpp"
-#include "world/state.hpp"
+#include "flow/world_core.hpp"
 
 namespace crosswarp::flow {
 
@@ -60,20 +56,27 @@ void completion::wait(stream& s) const {
 
 namespace {
 
-error wrong_end(const char* call, const char* why) {
+error wrong_end(const char* call, const std::string& why) {
   return {errc::invalid_argument, call, why};
 }
 
-const impl::port_pair& sending(const impl::port_pair& p, const char* call) {
-  if (!p.sender.of) throw wrong_end(call, "this link comes from a router, which is who sends");
-  return p;
+const impl::port_pair::port& at_home(const impl::port_pair& p, const impl::port_pair::port& end,
+                                     const char* call) {
+  if (end.rank == p.here) return end;
+  throw wrong_end(call, "this end of the link is rank " + std::to_string(end.rank) +
+                            "'s to use, and this is rank " + std::to_string(p.here));
 }
 
-const impl::port_pair& receiving(const impl::port_pair& p, const char* call) {
+const impl::port_pair::port& sending(const impl::port_pair& p, const char* call) {
+  if (!p.sender.of) throw wrong_end(call, "this link comes from a router, which is who sends");
+  return at_home(p, p.sender, call);
+}
+
+const impl::port_pair::port& receiving(const impl::port_pair& p, const char* call) {
   if (!p.receiver.of) {
     throw wrong_end(call, "this link leads to a router: receive on a link that comes from it");
   }
-  return p;
+  return at_home(p, p.receiver, call);
 }
 
 }  // namespace
@@ -83,7 +86,7 @@ future<completion> link::send(const segment& s, const completion& ready) {
   return ports_->send(s, ready);
 }
 void link::shutdown() {
-  const auto& from = sending(*ports_, "shutdown").sender;
+  const auto& from = sending(*ports_, "shutdown");
   from.of->shutdown(from.index);
 }
 std::span<std::byte> link::send_buffer(stream& s) {
@@ -91,11 +94,11 @@ std::span<std::byte> link::send_buffer(stream& s) {
   return ports_->send_buffer(s);
 }
 future<pending_segment> link::receive() {
-  const auto& at = receiving(*ports_, "receive").receiver;
+  const auto& at = receiving(*ports_, "receive");
   return at.of->receive(at.index);
 }
 void link::release(const pending_segment& s, const completion& used) {
-  const auto& at = receiving(*ports_, "release").receiver;
+  const auto& at = receiving(*ports_, "release");
   at.of->release(at.index, s, used);
 }
 std::size_t link::packet_bytes() const noexcept {
@@ -105,7 +108,7 @@ std::uint64_t link::bytes_moved() const {
   return ports_->bytes_moved();
 }
 std::string link::explain(int source) const {
-  const auto& at = receiving(*ports_, "explain").receiver;
+  const auto& at = receiving(*ports_, "explain");
   return at.of->explain_way(source, at.index);
 }
 
@@ -115,55 +118,6 @@ std::string router::explain() const {
 
 // ---- contexts
 
-namespace {
-
-/// Not equal in two processes, whatever they were forked from.
-struct process_mark {
-  std::uint64_t pid = 0;
-  std::uint64_t chance = 0;
-  friend bool operator==(const process_mark&, const process_mark&) = default;
-};
-
-process_mark this_process() {
-  static const std::uint64_t chance = std::random_device{}() * 0x1'0000'0001ULL;
-  return {static_cast<std::uint64_t>(getpid()), chance};
-}
-
-/// Of rank 0, for all ranks. Collective.
-std::shared_ptr<core> shared_core(world& w) {
-  struct card {
-    process_mark process;
-    const std::shared_ptr<core>* graph;
-    device_kind kind;
-    int ordinal;
-  };
-  const device_ref mine = w.options().device;
-  std::shared_ptr<core> graph;
-  const auto cards = w.allgather(card{this_process(), &graph, mine.kind(), mine.ordinal()});
-  std::vector<device_ref> devices;
-  for (int r = 0; r < w.size(); ++r) {
-    const card& c = cards[static_cast<std::size_t>(r)];
-    if (!(c.process == this_process())) {
-      throw error(errc::not_supported, "flow::context",
-                  "rank " + std::to_string(r) +
-                      " is another process: between processes kernels have flow::device_link",
-                  r);
-    }
-    devices.push_back(c.kind == device_kind::cpu ? device_ref::cpu() : device_ref::cuda(c.ordinal));
-  }
-  if (w.rank() == 0) {
-    const auto& faults = w.state().faults;
-    graph = std::make_shared<core>(std::move(devices),
-                                   std::make_shared<waits>(w.device().limits, faults));
-  }
-  w.barrier();  // it is made
-  if (w.rank() != 0) graph = *cards.front().graph;
-  w.barrier();  // all have it: rank 0's variable may go
-  return graph;
-}
-
-}  // namespace
-
 context::context(const std::vector<device_ref>& devices, const context_options& options)
     : core_(std::make_shared<core>(
           devices, std::make_shared<waits>(
@@ -171,7 +125,8 @@ context::context(const std::vector<device_ref>& devices, const context_options& 
                                                static_cast<std::uint64_t>(options.timeout.count())},
                        nullptr))) {}
 context::context(world& w)
-    : core_(shared_core(w)), abort_world_([&w](const std::string& why) { w.abort(why); }) {}
+    : core_(impl::make_world_core(w)),
+      abort_world_([&w](const std::string& why) { w.abort(why); }) {}
 context::~context() = default;
 context::context(context&&) noexcept = default;
 context& context::operator=(context&&) noexcept = default;
@@ -193,20 +148,18 @@ device_ref context::device(endpoint e) const {
 }
 
 router context::router(int inputs, int outputs, policy p) {
-  auto [at, made] = core_->router(made_, inputs, outputs, std::move(p));
-  ++made_;
+  auto [at, made] = core_->router(inputs, outputs, std::move(p));
   return {at, std::move(made)};
 }
 
 link context::link(endpoint from, endpoint to, std::size_t packet_bytes, int buffers,
                    const link_options& options) {
-  auto ports = core_->link(made_, from, to, packet_bytes, buffers, options);
-  ++made_;
+  auto ports = core_->link(from, to, packet_bytes, buffers, options);
   return flow::link(std::move(ports));
 }
 
 void context::abort(const std::string& why) {
-  core_->limits().abort(why);
+  core_->limits()->abort(why);
   if (abort_world_) abort_world_(why);
 }
 

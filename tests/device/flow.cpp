@@ -3,11 +3,9 @@
 
 #include <thread>
 
-#include "crosswarp/world.hpp"
 #include "flow/lane.hpp"
 #include "support/flow_gate.hpp"
 #include "support/flow_graphs.hpp"
-#include "support/worlds.hpp"
 
 namespace {
 
@@ -412,65 +410,6 @@ TEST(FlowGraph, TheIndirectWayWaitsForItsSourceAndItsTarget) {
   EXPECT_FALSE(second.arrived().ready());
   target_held.open();
   EXPECT_EQ(read(second), range(4, 8));
-}
-
-// ---- ranks
-
-TEST(FlowWorld, RanksOfOneProcessShareAGraph) {
-  const auto rank_main = [](cw::world& w) {
-    flow::context ctx(w);
-    auto r = ctx.router(w.size(), w.size(), flow::ring());
-    std::vector<flow::link> to;
-    std::vector<flow::link> from;
-    for (const auto d : ctx.devices()) to.push_back(ctx.link(d, r, four, 1));
-    for (const auto d : ctx.devices()) from.push_back(ctx.link(r, d, four, 2));
-    w.barrier();  // the graph is made
-    auto& mine = to[static_cast<std::size_t>(w.rank())];
-    const auto source = numbers(10, 100 * w.rank());
-    const auto sent = mine.send(all_of(source));
-    mine.shutdown();
-    const int left = (w.rank() + w.size() - 1) % w.size();
-    EXPECT_EQ(drain(from[static_cast<std::size_t>(w.rank())]), range(100 * left, 100 * left + 10));
-    sent.get().sync();
-    w.barrier();
-  };
-  if (cw::launched()) {
-    on_ranks(3, [](cw::world& w) {
-      if (w.size() == 1) return;
-      expect_error([&] { flow::context ctx(w); }, cw::errc::not_supported, "another process");
-    });
-  } else {
-    on_ranks(3, rank_main);
-  }
-}
-
-TEST(FlowWorld, RanksThatMakeDifferentGraphsAreTold) {
-  if (cw::launched()) GTEST_SKIP() << "ranks of one process alone share a graph";
-  on_ranks(2, [](cw::world& w) {
-    flow::context ctx(w);
-    if (w.rank() == 0) (void)ctx.router(1, 1, flow::ring());
-    w.barrier();
-    if (w.rank() == 1) {
-      expect_error([&] { (void)ctx.router(1, 2, flow::ring()); }, cw::errc::asymmetric,
-                   "another made a router of 1 inputs, 1 outputs");
-    }
-    w.barrier();
-  });
-}
-
-TEST(FlowWorld, WaitsEndWhenARankThrows) {
-  if (cw::launched()) GTEST_SKIP() << "ranks of one process alone share a graph";
-  try {
-    cw::run_local(2, test_options(), [](cw::world& w) {
-      flow::context ctx(w);
-      auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-      if (w.rank() == 0) throw std::runtime_error("lost its way");
-      expect_error([&] { (void)l.receive().get(); }, cw::errc::aborted, "receive");
-    });
-    FAIL() << "what the rank threw is thrown";
-  } catch (const std::runtime_error& e) {
-    EXPECT_NE(std::string(e.what()).find("lost its way"), std::string::npos) << e.what();
-  }
 }
 
 }  // namespace

@@ -151,6 +151,65 @@ TEST(FlowLink, GoesFromTheHostToAKernel) {
   EXPECT_EQ(sum.read()[0], 4950);
 }
 
+/// Sends until there is no room, or takes one packet.
+struct fill_or_take {
+  CW_FN void operator()(const dev::kernel_context& ctx, const flow::link& l, int value,
+                        int* count) const {
+    const auto g = ctx.thread();
+    if (l.sends) {
+      auto to = flow::sender::open(g, l);
+      for (; to.reserve(g, l.limits.within(0)) == status::ok; ++*count) {
+        if (to.send(g, &value, sizeof(int)) != status::ok) return;
+      }
+    } else {
+      auto from = flow::receiver::open(g, l);
+      flow::packet p;
+      if (from.receive(g, p) != status::ok || p.bytes != sizeof(int)) return;
+      *count = *reinterpret_cast<const int*>(p.data);
+      if (from.release(g) != status::ok) *count = -1;
+    }
+  }
+};
+
+/// Over the world's path: only into free packets, the end behind all that was sent, and no send
+/// after it.
+TEST(FlowLink, BetweenRanksPushesBackAndEnds) {
+  on_ranks(2, [](cw::world& w) {
+    const int last = w.size() - 1;
+    if (last == 0) return;
+    const device_link l(w, 0, last, packet, 3);
+    const auto values = flow_test::numbers(12, 100);
+    cw::buffer<int> count(w.options().device, 1);
+    cw::buffer<long> sum(w.options().device, 1);
+    cw::buffer<status> out(w.options().device, 1);
+    if (w.rank() == 0) {
+      cw::launch(w.stream(), {}, fill_or_take{}, l.device(), 7, count.data());
+      w.stream().sync();
+      EXPECT_EQ(count.read()[0], 3) << "there are three packets";
+    }
+    w.barrier();
+    const int* from = values.data();
+    if (w.rank() == 0) {
+      cw::launch(w.stream(), {.threads = 4}, send_some{}, l.device(), from, std::size_t{12}, true,
+                 out.data());
+    }
+    if (w.rank() == last) {
+      cw::launch(w.stream(), {}, fill_or_take{}, l.device(), 0, count.data());
+      cw::launch(w.stream(), {}, sum_all{}, l.device(), sum.data(), out.data());
+    }
+    w.stream().sync();
+    if (w.rank() == 0) {
+      EXPECT_EQ(out.read()[0], status::ok) << to_string(out.read()[0]);
+    }
+    if (w.rank() == last) {
+      EXPECT_EQ(out.read()[0], status::closed) << to_string(out.read()[0]);
+      EXPECT_EQ(count.read()[0], 7);
+      EXPECT_EQ(sum.read()[0], 2 * 7 + 12 * 100 + 66);
+    }
+    w.barrier();
+  });
+}
+
 TEST(FlowLink, AFullLinkPushesBackUntilTheDeadline) {
   device_link l(test_device(), packet, 2, std::chrono::milliseconds(20));
   const dev::thread_group me;

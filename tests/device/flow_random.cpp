@@ -12,7 +12,9 @@
 #include <thread>
 
 #include "crosswarp/launch.hpp"
+#include "crosswarp/world.hpp"
 #include "support/flow_graphs.hpp"
+#include "support/worlds.hpp"
 
 namespace {
 
@@ -115,15 +117,52 @@ void work(cw::device_ref device, flow::link in, flow::link out, int what, unsign
   s.sync();
 }
 
-std::vector<int> run(const plan& p) {
+/// Where a plan is run: whose its ends are, and which of these this rank serves.
+struct site {
+  flow::context ctx;
+  std::vector<flow::endpoint> workers;
+  flow::endpoint from;
+  flow::endpoint to;
+  std::function<bool(flow::endpoint)> is_mine;
+};
+
+int workers_of(const plan& p) {
+  int count = 0;
+  for (const layer& l : p.layers) count += l.workers;
+  return count;
+}
+
+site virtual_devices(const plan& p) {
+  auto ctx = devices(workers_of(p));
+  auto workers = ctx.devices();
+  return {std::move(ctx), std::move(workers), flow::host, flow::host,
+          [](flow::endpoint) { return true; }};
+}
+
+/// Workers are dealt out to the ranks; the first rank sends, the last receives.
+site ranks(const plan& p, cw::world& w) {
+  flow::context ctx(w);
+  std::vector<flow::endpoint> workers;
+  for (int i = 0; i < workers_of(p); ++i) {
+    workers.push_back(ctx.devices()[static_cast<std::size_t>(i % w.size())]);
+  }
+  return {std::move(ctx), std::move(workers), flow::host, flow::host_of(w.size() - 1),
+          [rank = w.rank()](flow::endpoint e) { return e.index() == rank; }};
+}
+
+struct graph {
+  flow::link in;
+  flow::link out;
+  std::vector<std::function<void()>> workers;  // that are this rank's
+};
+
+graph make_graph(const plan& p, site& at) {
   std::mt19937 chance(p.seed + 1);
   const auto pick = [&](int from, int to) {
     return std::uniform_int_distribution<int>(from, to)(chance);
   };
   const auto packet = [&] { return static_cast<std::size_t>(pick(1, 7)) * sizeof(int); };
-  int count = 0;
-  for (const layer& l : p.layers) count += l.workers;
-  auto ctx = devices(count);
+  flow::context& ctx = at.ctx;
   std::vector<flow::router> routers;
   int before = 1;
   for (const layer& l : p.layers) {
@@ -131,45 +170,61 @@ std::vector<int> run(const plan& p) {
     before = l.workers;
   }
   routers.push_back(ctx.router(before, 1, flow::gather()));
-  auto in = ctx.link(flow::host, routers.front(), packet(), 1);
-  auto out = ctx.link(routers.back(), flow::host, packet(), pick(1, 3));
-  std::vector<std::function<void()>> workers;
-  int device = 0;
+  const std::size_t in_bytes = packet();
+  const std::size_t out_bytes = packet();
+  graph g{ctx.link(at.from, routers.front(), in_bytes, 1),
+          ctx.link(routers.back(), at.to, out_bytes, pick(1, 3)),
+          {}};
+  std::size_t next = 0;
   for (std::size_t k = 0; k < p.layers.size(); ++k) {
-    for (int i = 0; i < p.layers[k].workers; ++i, ++device) {
-      const auto at = ctx.devices()[static_cast<std::size_t>(device)];
-      auto from = ctx.link(routers[k], at, packet(), pick(1, 3));
-      auto to = ctx.link(at, routers[k + 1], packet(), pick(1, 3));
-      workers.emplace_back(
-          [=, where = ctx.device(at), seed = p.seed * 31 + static_cast<unsigned>(device)] {
-            work(where, from, to, static_cast<int>(k) + 1, seed);
+    for (int i = 0; i < p.layers[k].workers; ++i, ++next) {
+      const auto where = at.workers[next];
+      const std::size_t from_bytes = packet();
+      const std::size_t to_bytes = packet();
+      auto from = ctx.link(routers[k], where, from_bytes, pick(1, 3));
+      auto to = ctx.link(where, routers[k + 1], to_bytes, pick(1, 3));
+      if (!at.is_mine(where)) continue;
+      g.workers.emplace_back(
+          [=, device = ctx.device(where), seed = p.seed * 31 + static_cast<unsigned>(next)] {
+            work(device, from, to, static_cast<int>(k) + 1, seed);
           });
     }
   }
+  return g;
+}
+
+/// What came to the receiver, sorted; nothing on other ranks.
+std::vector<int> run(const plan& p, const std::function<site()>& make_site) {
+  std::vector<cw::buffer<int>> sources;
+  for (const auto& s : p.sources) sources.emplace_back(test_device(), s, cw::memory_kind::pinned);
+  site at = make_site();
+  graph g = make_graph(p, at);
   std::mutex mutex;
   std::exception_ptr failed;
   std::vector<std::thread> threads;
-  for (const auto& w : workers) {
+  for (const auto& w : g.workers) {
     threads.emplace_back([&, w] {
       try {
         w();
       } catch (const std::exception& e) {
         const std::scoped_lock lock(mutex);
         failed = std::current_exception();
-        ctx.abort(e.what());
+        at.ctx.abort(e.what());
       }
     });
   }
-  std::vector<cw::buffer<int>> sources;
-  for (const auto& s : p.sources) sources.emplace_back(test_device(), s, cw::memory_kind::pinned);
   std::vector<int> all;
   try {
-    for (const auto& s : sources) (void)in.send(all_of(s));
-    in.shutdown();
-    all = drain(out);
+    std::vector<flow::future<flow::completion>> sent;
+    if (at.is_mine(at.from)) {
+      for (const auto& s : sources) sent.push_back(g.in.send(all_of(s)));
+      g.in.shutdown();
+    }
+    if (at.is_mine(at.to)) all = drain(g.out);
+    for (const auto& s : sent) s.get().sync();
   } catch (const cw::error& e) {
     ADD_FAILURE() << e.what();
-    ctx.abort(e.what());
+    at.ctx.abort(e.what());
   }
   for (auto& t : threads) t.join();
   if (failed) std::rethrow_exception(failed);
@@ -180,8 +235,19 @@ std::vector<int> run(const plan& p) {
 TEST(FlowRandom, GraphsDeliverWhatAModelDelivers) {
   for (unsigned seed = 1; seed <= 25; ++seed) {
     const plan p = random_plan(seed);
-    ASSERT_EQ(run(p), expected(p)) << "seed " << seed;
+    ASSERT_EQ(run(p, [&] { return virtual_devices(p); }), expected(p)) << "seed " << seed;
   }
+}
+
+TEST(FlowWorld, RandomGraphsDeliverWhatAModelDelivers) {
+  on_ranks(3, [](cw::world& w) {
+    for (unsigned seed = 1; seed <= 6; ++seed) {
+      const plan p = random_plan(seed);
+      const auto got = run(p, [&] { return ranks(p, w); });
+      ASSERT_EQ(got, w.rank() == w.size() - 1 ? expected(p) : std::vector<int>())
+          << "seed " << seed;
+    }
+  });
 }
 
 }  // namespace

@@ -99,6 +99,31 @@ TEST(LostWorker, IsNamedToAllThatShareItsWorklist) {
   }
 }
 
+/// By stores, by UCX as if each rank were on a machine of its own, and by entries for a soft NIC.
+TEST(LostSender, IsNamedToAllOfItsGraph) {
+  struct way {
+    std::vector<std::string> options;
+    environment more;
+  };
+  std::vector<way> ways = {{{"-n", "3"}, {}}, {{"-n", "3"}, {{"CROSSWARP_PATH", "rdma"}}}};
+  if (CROSSWARP_HAVE_UCX != 0) ways.push_back({{"-n", "3", "--nodes", "3"}, {}});
+  for (const way& by : ways) {
+    for (const int who : {0, 2}) {
+      process p(job_command(by.options, {"lose_in_graph", std::to_string(who)}), by.more);
+      ASSERT_TRUE(p.wait(seconds(15))) << p.report();
+      const auto all = outcomes(p);
+      ASSERT_EQ(all.size(), 2U) << p.report();
+      for (const outcome& o : all) {
+        EXPECT_EQ(o.code, "peer_lost") << p.report();
+        EXPECT_EQ(o.peer, who) << p.report();
+        EXPECT_LT(o.after_ms, 4000) << p.report();
+      }
+      EXPECT_EQ(p.code(), 137) << p.report();
+      EXPECT_EQ(p.left_after(milliseconds(500)), "");
+    }
+  }
+}
+
 // A rank that neither comes nor dies: the deadline passes, and its name is known.
 class StalledRank : public testing::TestWithParam<const char*> {};
 

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "crosswarp/flow.hpp"
 #include "crosswarp/flow_link.hpp"
 #include "crosswarp/worklist.hpp"
 #include "crosswarp/world.hpp"
@@ -323,6 +324,37 @@ int lose_in_worklist(const arguments& a) {
   });
 }
 
+/// Rank WHO is killed while segments go round the ranks in a graph of the hosts.
+int lose_in_graph(const arguments& a) {
+  cw::world w;
+  const std::vector<int> values(100, w.rank());
+  cw::flow::context ctx(w);
+  const auto round = ctx.router(w.size(), w.size(), cw::flow::ring());
+  std::vector<cw::flow::link> to;
+  std::vector<cw::flow::link> from;
+  for (int r = 0; r < w.size(); ++r) to.push_back(ctx.link(cw::flow::host_of(r), round, 64, 1));
+  for (int r = 0; r < w.size(); ++r) from.push_back(ctx.link(round, cw::flow::host_of(r), 64, 2));
+  const auto me = static_cast<std::size_t>(w.rank());
+  w.barrier();
+  if (w.rank() == number(a, 0)) {
+    std::thread([] {
+      std::this_thread::sleep_for(milliseconds(150));
+      raise(SIGKILL);
+    }).detach();
+  }
+  return survive(w, [&] {
+    for (;;) {
+      const auto sent = to[me].send(std::span(values));
+      for (std::size_t got = 0; got < sizeof(int) * values.size();) {
+        const auto s = from[me].receive().get();
+        got += s.bytes();
+        from[me].release(s);
+      }
+      sent.get().sync();
+    }
+  });
+}
+
 /// Rank WHO throws in the function that it was given to run(); the others wait for it.
 int throw_in_run(const arguments& a) {
   cw::run(3, [&](cw::world& w) {
@@ -446,6 +478,7 @@ int main(int argc, char** argv) {
       {"show_paths", show_paths},
       {"lose", lose},
       {"throw_in_run", throw_in_run},
+      {"lose_in_graph", lose_in_graph},
       {"lose_in_worklist", lose_in_worklist},
       {"lose_while_busy", lose_while_busy},
       {"end_while_kernel_waits", end_while_kernel_waits},

@@ -1,0 +1,108 @@
+#include "flow/router_base.hpp"
+
+#include <limits>
+
+#include "crosswarp/error.hpp"
+
+namespace crosswarp::flow::impl {
+namespace {
+
+error wrong(const char* call, const std::string& why) {
+  return {errc::invalid_argument, call, why};
+}
+
+}  // namespace
+
+std::size_t bytes_of(std::size_t packet_bytes, int buffers) {
+  const auto n = static_cast<std::size_t>(buffers);
+  if (packet_bytes > std::numeric_limits<std::ptrdiff_t>::max() / n) {
+    throw error(errc::out_of_memory, "link",
+                std::to_string(n) + " buffers of " + std::to_string(packet_bytes) + " bytes");
+  }
+  return packet_bytes * n;
+}
+
+// ---- the receiver's side of an output
+
+void router_base::inbox::deliver(const grant& g, completion arrived) {
+  slot& into = slots_[static_cast<std::size_t>(g.slot)];
+  into.held = true;
+  pending_segment s;
+  s.data_ = at(g.slot);
+  s.bytes_ = g.bytes;
+  s.offset_ = g.offset;
+  s.source_ = g.of.source;
+  s.tag_ = g.of.tag;
+  s.slot_ = g.slot;
+  s.lap_ = ++into.lap;
+  s.arrived_ = std::move(arrived);
+  bytes_ += g.bytes;
+  if (wanted_.empty()) {
+    arrived_.push_back(std::move(s));
+  } else {
+    wanted_.front()->set(std::move(s));
+    wanted_.pop_front();
+  }
+}
+
+future<pending_segment> router_base::inbox::receive(const std::shared_ptr<const patience>& limits,
+                                                    bool ended) {
+  auto promise = promise_of<pending_segment>(limits, "receive");
+  if (!arrived_.empty()) {
+    promise->set(std::move(arrived_.front()));
+    arrived_.pop_front();
+  } else if (ended) {
+    promise->set({});
+  } else {
+    wanted_.push_back(promise);
+  }
+  return future<pending_segment>(std::move(promise));
+}
+
+int router_base::inbox::give_back(const pending_segment& s) {
+  if (s.empty()) throw wrong("release", "an empty segment has no buffer to give back");
+  const bool ours =
+      s.slot_ >= 0 && s.slot_ < static_cast<int>(slots_.size()) && s.data_ == at(s.slot_);
+  if (!ours) throw wrong("release", "the segment came by another link: release it there");
+  slot& back = slots_[static_cast<std::size_t>(s.slot_)];
+  if (!back.held || back.lap != s.lap_) {
+    throw wrong("release", "the segment was given back before: release each once");
+  }
+  back.held = false;
+  return s.slot_;
+}
+
+void router_base::inbox::end() {
+  for (const auto& promise : wanted_) promise->set({});
+  wanted_.clear();
+}
+
+// ---- what users give
+
+completion router_base::after(events of) const {
+  completion c;
+  c.events_ = std::move(of);
+  c.kind_ = near_.kind();
+  c.limits_ = limits_;
+  return c;
+}
+
+void router_base::check_segment(const segment& s, const completion& ready) const {
+  check_kind(ready, "send");
+  if (s.bytes != 0 && s.data == nullptr) {
+    throw wrong("send", std::to_string(s.bytes) + " bytes without an address");
+  }
+}
+
+void router_base::check_open(bool open) const {
+  matcher_.check_complete();
+  if (!open) throw wrong("send", "this sender has shut down; shut down after the last send");
+}
+
+void router_base::check_kind(const completion& c, const char* call) const {
+  if (!c.events_.empty() && c.kind_ != near_.kind()) {
+    throw wrong(call, "the stream is of another kind of device than those of the context");
+  }
+}
+
+}  // namespace crosswarp::flow::impl

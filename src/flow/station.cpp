@@ -1,0 +1,170 @@
+#include "flow/station.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "crosswarp/error.hpp"
+
+namespace crosswarp::flow::impl {
+
+station::station(world& w, std::shared_ptr<waits> limits)
+    : world_(w),
+      limits_(std::move(limits)),
+      faults_(w.device().limits),
+      mail_(std::make_unique<mail>(w)),
+      going_(static_cast<std::size_t>(w.size())),
+      taken_(static_cast<std::size_t>(w.size())),
+      thread_([this] { run(); }) {}
+
+station::~station() {
+  close();
+}
+
+const symmetric_buffer<std::byte>& station::allocate(std::size_t bytes) {
+  return memory_.emplace_back(world_, bytes);
+}
+
+std::uint32_t station::add(const std::shared_ptr<addressee>& a) {
+  const std::scoped_lock lock(mutex_);
+  addressees_.push_back(a);
+  return static_cast<std::uint32_t>(addressees_.size() - 1);
+}
+
+void station::post(int rank, const message& m) {
+  if (rank == world_.rank()) {
+    came_[m.router].push_back(m);
+  } else {
+    going_[static_cast<std::size_t>(rank)].push_back(m);
+  }
+  posted_.notify_one();
+}
+
+void station::post_after(const completion& c, const status* failed, int rank, const message& m) {
+  later_.push_back({c, failed, rank, m});
+  posted_.notify_one();
+}
+
+void station::check_running(const char* call) const {
+  if (stop_) throw error(errc::invalid_argument, call, "the context of this link has ended");
+}
+
+// ---- the thread
+
+void station::run() noexcept {
+  using std::chrono::microseconds;
+  constexpr microseconds shortest(20);
+  constexpr microseconds longest(1000);
+  microseconds nap = shortest;
+  try {
+    while (!is_broken()) {
+      const bool moved = work() || world_.progress();
+      std::unique_lock lock(mutex_);
+      if (stop_) return;
+      if (moved) {
+        nap = shortest;
+      } else if (posted_.wait_for(lock, nap) == std::cv_status::no_timeout) {
+        nap = shortest;
+      } else {
+        nap = std::min(2 * nap, longest);
+      }
+    }
+  } catch (const std::exception& e) {
+    if (!is_broken()) break_world(e.what());  // else it follows from what all know
+  }
+}
+
+bool station::work() {
+  bool moved = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    moved = post_what_is_due();
+    moved = hand_out() || moved;
+    for (std::size_t r = 0; r < going_.size(); ++r) {
+      taken_[r].insert(taken_[r].end(), going_[r].begin(), going_[r].end());
+      going_[r].clear();
+    }
+  }
+  moved = mail_->step(taken_, fresh_) || moved;
+  const std::scoped_lock lock(mutex_);
+  for (const message& m : fresh_) came_[m.router].push_back(m);
+  fresh_.clear();
+  return moved;
+}
+
+bool station::post_what_is_due() {
+  const auto due = std::stable_partition(later_.begin(), later_.end(),
+                                         [](const later& l) { return !l.when.ready(); });
+  const std::vector<later> now(due, later_.end());
+  later_.erase(due, later_.end());
+  for (const later& l : now) {
+    if (l.failed != nullptr && *l.failed != status::ok) {
+      throw error(errc::system, "flow::link",
+                  std::string("a packet did not arrive: ") + to_string(*l.failed), l.rank);
+    }
+    post(l.rank, l.what);
+  }
+  return !now.empty();
+}
+
+bool station::hand_out() {
+  bool moved = false;
+  for (auto& [number, letters] : came_) {
+    if (number >= addressees_.size()) continue;
+    const auto to = addressees_[number].lock();
+    if (to == nullptr || !to->is_complete()) continue;
+    // What it does may bring it more, from itself.
+    for (; !letters.empty(); moved = true) {
+      const message m = letters.front();
+      letters.pop_front();
+      to->handle(m);
+    }
+  }
+  return moved;
+}
+
+bool station::is_broken() const {
+  return device::impl::read_fault(faults_) != 0;
+}
+
+void station::break_world(const std::string& why) noexcept {
+  try {
+    limits_->abort(why);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the world is told in any case
+  }
+  world_.abort("flow: " + why);
+}
+
+// ---- the end
+
+void station::stop() noexcept {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  posted_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void station::close() noexcept {
+  if (!mail_) return;
+  const bool leaves_early = std::uncaught_exceptions() > 0;
+  try {
+    if (!leaves_early && !is_broken()) world_.barrier();  // nobody needs this rank any more
+    stop();
+    for (const auto& a : addressees_) {
+      if (const auto to = a.lock()) to->finish();
+    }
+    later_.clear();
+    if (!leaves_early && !is_broken()) {
+      mail_->flush();
+      world_.barrier();  // and nothing is under way
+    }
+  } catch (const std::exception& e) {
+    if (!is_broken()) break_world(e.what());
+    stop();
+  }
+  memory_.clear();
+  mail_.reset();
+}
+
+}  // namespace crosswarp::flow::impl

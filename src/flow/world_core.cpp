@@ -1,0 +1,62 @@
+#include "flow/world_core.hpp"
+
+#include "crosswarp/error.hpp"
+#include "flow/station.hpp"
+#include "flow/world_router.hpp"
+#include "world/state.hpp"
+
+namespace crosswarp::flow::impl {
+namespace {
+
+class world_core final : public core {
+ public:
+  world_core(world& w, std::vector<device_ref> devices, const std::shared_ptr<waits>& limits)
+      : core(std::move(devices), limits), station_(std::make_shared<station>(w, limits)) {}
+  ~world_core() override { station_->close(); }
+
+ private:
+  void agree(std::size_t n, const std::string& what) override;
+  [[nodiscard]] int here() const override { return station_->of().rank(); }
+  [[nodiscard]] int hosts() const override { return station_->of().size(); }
+  std::shared_ptr<router_base> make_router(const fan& f, policy p, int near) override;
+
+  const std::shared_ptr<station> station_;
+  int routers_ = 0;  // whose ends were not known
+};
+
+void world_core::agree(std::size_t n, const std::string& what) {
+  const auto all = station_->of().allgather(std::as_bytes(std::span(what)));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const std::string theirs(reinterpret_cast<const char*>(all[r].data()), all[r].size());
+    if (theirs == what) continue;
+    throw error(errc::asymmetric, "flow::context",
+                "as number " + std::to_string(n) + " of the graph rank " + std::to_string(here()) +
+                    " makes " + what + ", rank " + std::to_string(r) +
+                    (theirs.rfind("a ", 0) == 0 ? " makes " + theirs : " makes none"),
+                static_cast<int>(r));
+  }
+}
+
+/// Their homes are spread evenly; that of a link is its receiver, who has the buffers.
+std::shared_ptr<router_base> world_core::make_router(const fan& f, policy p, int near) {
+  const int home = near >= 0 ? near : routers_++ % hosts();
+  return world_router::make(station_, limits(), home, f, std::move(p));
+}
+
+}  // namespace
+
+std::shared_ptr<core> make_world_core(world& w) {
+  struct card {
+    device_kind kind;
+    int ordinal;
+  };
+  const device_ref mine = w.options().device;
+  std::vector<device_ref> devices;
+  for (const card& c : w.allgather(card{mine.kind(), mine.ordinal()})) {
+    devices.push_back(c.kind == device_kind::cpu ? device_ref::cpu() : device_ref::cuda(c.ordinal));
+  }
+  return std::make_shared<world_core>(w, std::move(devices),
+                                      std::make_shared<waits>(w.device().limits, w.state().faults));
+}
+
+}  // namespace crosswarp::flow::impl

@@ -1,0 +1,108 @@
+// A router whose ends are on several ranks, as one of these ranks sees it.
+//
+// Its rules are kept by one rank, its home: who sends tells the home, who frees a buffer tells the
+// home, and the home tells a sender what to copy into which buffer. Bytes go from the sender to the
+// receiver, and never through the home. docs/design/flow.md has the states.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "crosswarp/buffer.hpp"
+#include "flow/router_base.hpp"
+#include "flow/station.hpp"
+
+namespace crosswarp::flow::impl {
+
+class world_router final : public router_base, public addressee {
+ public:
+  /// Throws error(invalid_argument), error(not_supported).
+  static std::shared_ptr<world_router> make(std::shared_ptr<station> at,
+                                            std::shared_ptr<waits> limits, int home, const fan& f,
+                                            policy p);
+
+  int add_input(const place& at, int rank) override;
+  /// Collective.
+  int add_output(const receiver& r) override;
+  future<completion> send(int input, const segment& s, const completion& ready) override;
+  void shutdown(int input) override;
+  future<pending_segment> receive(int output) override;
+  void release(int output, const pending_segment& s, const completion& used) override;
+  [[nodiscard]] std::uint64_t sent_bytes(int input) const override;
+  [[nodiscard]] std::uint64_t received_bytes(int output) const override;
+  [[nodiscard]] std::string explain_way(int input, int output) const override;
+
+  [[nodiscard]] bool is_complete() const override { return matcher_.is_complete(); }
+  void handle(const message& m) override;
+  void finish() override;
+
+ private:
+  /// At the sender: until its last byte is given out.
+  struct sending {
+    segment what;
+    completion ready;
+    std::map<int, std::shared_ptr<event>> copies;  // by output: the last of its lane
+    std::shared_ptr<shared_value<completion>> promise;
+  };
+  struct input {
+    int rank;
+    bool open = true;
+    std::uint64_t bytes = 0;
+    std::map<std::uint64_t, sending> sends = {};
+  };
+  /// From an input of this rank to an output.
+  struct lane_out {
+    explicit lane_out(device_ref d) : by(d), failed(d, 1, memory_kind::pinned) {}
+    stream by;
+    buffer<status> failed;  // ok, as long as all puts were
+  };
+  struct output {
+    receiver of;
+    std::size_t stride;
+    std::byte* mine;    // this rank's copy of the buffers; at senders an image
+    std::byte* theirs;  // the receiver's; null: behind the proxy
+    device::remote_address remote;
+    std::map<int, lane_out> lanes = {};  // by input
+    // ---- at the receiver
+    std::optional<buffer<std::byte>> landing = {};  // where it is the host, and the heap is a GPU's
+    std::optional<stream> land = {};
+    std::optional<inbox> in = {};
+    std::map<std::uint64_t, message> early = {};  // arrived, but something before it has not
+    std::uint64_t next = 0;                       // packet to be delivered
+    std::optional<std::uint64_t> end = {};        // so many packets, and no more
+    // ---- at home
+    std::uint64_t given = 0;
+    bool told = false;  // the receiver, of the end
+  };
+
+  world_router(std::shared_ptr<station> at, std::shared_ptr<waits> limits, int home, const fan& f,
+               policy p);
+  [[nodiscard]] int here() const { return station_->of().rank(); }
+  [[nodiscard]] input& in(int index) { return inputs_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] output& out(int index) { return *outputs_[static_cast<std::size_t>(index)]; }
+  void make_lane(int in, int out);
+  [[nodiscard]] message letter(message::kind what) const;
+  [[nodiscard]] message send_letter(const send_order& o, const route& way) const;
+
+  // ---- with the lock held: at home
+  void match();
+  void tell_ends();
+  // ---- at a sender
+  void copy(const message& give);
+  std::shared_ptr<event> queue_copy_of(const message& give, const sending& from);
+  // ---- at a receiver
+  void deliver(output& to);
+  [[nodiscard]] static bool has_ended(const output& o) { return o.end && o.next == *o.end; }
+
+  const std::shared_ptr<station> station_;
+  const int home_;
+  std::uint32_t number_ = 0;
+  std::vector<input> inputs_;
+  std::vector<std::unique_ptr<output>> outputs_;
+  std::uint64_t next_send_ = 0;
+};
+
+}  // namespace crosswarp::flow::impl
