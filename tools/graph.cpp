@@ -66,8 +66,9 @@ std::string differs(const std::vector<T>& got, const std::vector<T>& want, const
 std::string far_apart(const std::vector<double>& got, const std::vector<double>& want) {
   double apart = 0;
   for (std::size_t v = 0; v < want.size(); ++v) apart += std::abs(got[v] - want[v]);
-  // The reference has its own tolerance, and what it stops short of grows by damping.
-  constexpr double most = 1e-4 + 1e-6 / (1 - 0.85);
+  // Both stop when a round moves them by less than their tolerance; what is still to come then is
+  // more than that by the sum of damping's powers.
+  constexpr double most = (1e-4 + 1e-6) / (1 - 0.85);
   if (apart < most) return "";
   return fmt::format("ranks are {} away from the reference, all together", apart);
 }

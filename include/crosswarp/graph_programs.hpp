@@ -1,5 +1,6 @@
 // Graph programs over the ranks of a world: breadth-first search, shortest paths, components and
-// PageRank, by worklists inside one kernel. What kernels do is in device/graph.hpp.
+// PageRank, inside one kernel. What kernels do is in device/graph.hpp (by worklists) and
+// device/graph_rounds.hpp (in rounds).
 //
 //   cw::graph::divided d(w, g);                    // on each rank
 //   const cw::graph::run_report r = d.bfs(0);
@@ -15,7 +16,15 @@
 
 namespace crosswarp::graph {
 
+/// How ranks work together on bfs, cc and pr; sssp is always by a worklist.
+enum class method {
+  automatic,  ///< in rounds where all ranks are mapped, else by a worklist
+  rounds,     ///< all meet after each step, and read each other's memory
+  worklist,   ///< without meeting: each goes on with what it has
+};
+
 struct divided_options {
+  method how = method::automatic;
   /// The rank's kernel; 0: one thread on a CPU, on a GPU what its share of the multiprocessors
   /// holds.
   int blocks = 0;
@@ -29,8 +38,11 @@ struct divided_options {
 
 /// What a run took, of all ranks together.
 struct run_report {
-  std::chrono::nanoseconds took{};  ///< of the slowest rank's kernel, as the host sees it
-  device::worklist_counts items{};
+  /// From when all ranks had called until the slowest had its result in its device's memory. The
+  /// first run of a program makes its memory, which is kept.
+  std::chrono::nanoseconds took{};
+  std::chrono::nanoseconds in_kernels{};  ///< of that, with starting them and waiting for their end
+  device::worklist_counts items{};        ///< of programs by worklists
 };
 
 /// A graph divided among the ranks of a world, in the memory of their devices: each has its own
@@ -51,7 +63,8 @@ class divided {
   run_report sssp(vertex source);
   /// Also for a graph that is not symmetric.
   run_report cc();
-  /// Ends when what is left to pass on can move all ranks together by less than the tolerance.
+  /// Ends when all ranks together moved by less than the tolerance in a round; by a worklist, when
+  /// what is left to pass on can move them by less.
   run_report pr(const pagerank_options& o = {});
 
   // ---- results of the last such run, of all vertices, on every rank
@@ -66,8 +79,9 @@ class divided {
   [[nodiscard]] std::size_t graph_bytes() const noexcept;
   [[nodiscard]] std::size_t vertex_bytes() const noexcept;
 
- private:
   struct state;
+
+ private:
   std::unique_ptr<state> state_;
 };
 

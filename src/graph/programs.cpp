@@ -1,24 +1,38 @@
-#include <algorithm>
-#include <cstring>
-#include <optional>
-
-#include "crosswarp/device/graph.hpp"
-#include "crosswarp/graph_programs.hpp"
-#include "crosswarp/launch.hpp"
-#include "crosswarp/worklist.hpp"
-#include "crosswarp/world_launch.hpp"
+#include "graph/divided_state.hpp"
 
 namespace crosswarp::graph {
 namespace {
 
 namespace dev = crosswarp::device;
 
+/// f of each number below n, by all threads of the grid.
+template <class Number, class F>
+CW_FN void for_each(const dev::kernel_context& ctx, Number n, const F& f) noexcept {
+  const auto grid = ctx.grid();
+  for (auto i = static_cast<std::uint64_t>(grid.rank()); i < n;
+       i += static_cast<std::uint64_t>(grid.size())) {
+    f(static_cast<Number>(i));
+  }
+}
+/// The same, and all wait for each other.
+template <class Number, class F>
+CW_FN status meet(const dev::kernel_context& ctx, Number n, const F& f) noexcept {
+  for_each(ctx, n, f);
+  return ctx.grid().sync();
+}
+
+/// Makes a program's memory as it is at the start, runs the list, and makes its result.
 template <class Program>
 struct run_program {
   CW_FN void operator()(const dev::kernel_context& ctx,
                         const dev::worklist<typename Program::item>& list, const Program& program,
                         status* out) const {
-    const status s = dev::agree(ctx.block(), list.run(ctx, program));
+    const dev::graph::part& g = program.graph;
+    status s = meet(ctx, g.count + std::uint64_t{g.other_count},
+                    [&](std::uint64_t v) { program.forget(v); });
+    if (s == status::ok) s = list.run(ctx, program);
+    if (s == status::ok) for_each(ctx, g.count, [&](vertex v) { program.conclude(v); });
+    s = dev::agree(ctx.block(), s);
     if (ctx.thread_index() == 0) out[ctx.block_index()] = s;
   }
 };
@@ -29,37 +43,24 @@ struct run_components {
   CW_FN void operator()(const dev::kernel_context& ctx, const dev::worklist<program::item>& list,
                         const program& c, status* out) const {
     const vertex n = c.graph.count;
-    status s = meet(ctx, n, [&](vertex v) { c.above[v] = v; });
+    status s = meet(ctx, n + std::uint64_t{c.graph.other_count}, [&](std::uint64_t v) {
+      c.labels[v] = dev::graph::none;
+      if (v < n) c.above[v] = static_cast<vertex>(v);
+      if (v < n) c.heads[v] = 0;
+    });
     if (s == status::ok) s = meet(ctx, n, [&](vertex v) { join_row(c, v); });
     if (s == status::ok) s = meet(ctx, n, [&](vertex v) { flatten(c, v); });
     if (s == status::ok) s = meet(ctx, c.border_count, [&](std::uint64_t i) { enlist(c, i); });
     if (s == status::ok) s = list.run(ctx, c);
     // All labels of roots are final on all ranks, and nobody writes them any more.
     if (s == status::ok) {
-      for_each(ctx, n, [&](vertex v) {
-        if (c.above[v] != v) c.labels[v] = c.labels[c.above[v]];
-      });
+      for_each(ctx, n, [&](vertex v) { c.result[v] = c.labels[c.above[v]]; });
     }
     s = dev::agree(ctx.block(), s);
     if (ctx.thread_index() == 0) out[ctx.block_index()] = s;
   }
 
  private:
-  /// f of each number below n, by all threads of the grid.
-  template <class Number, class F>
-  CW_FN static void for_each(const dev::kernel_context& ctx, Number n, const F& f) noexcept {
-    const auto grid = ctx.grid();
-    for (auto i = static_cast<std::uint64_t>(grid.rank()); i < n;
-         i += static_cast<std::uint64_t>(grid.size())) {
-      f(static_cast<Number>(i));
-    }
-  }
-  /// The same, and all wait for each other.
-  template <class Number, class F>
-  CW_FN static status meet(const dev::kernel_context& ctx, Number n, const F& f) noexcept {
-    for_each(ctx, n, f);
-    return ctx.grid().sync();
-  }
   CW_FN static void join_row(const program& c, vertex v) noexcept {
     for (std::uint64_t i = c.graph.offsets[v]; i < c.graph.offsets[v + 1]; ++i) {
       const vertex t = c.graph.targets[i];
@@ -78,10 +79,6 @@ struct run_components {
         dev::device_atomic<std::uint64_t>(c.heads[r]).exchange(border + 1, dev::order::relaxed);
   }
 };
-
-error refuse(const char* call, const std::string& why) {
-  return {errc::invalid_argument, call, why};
-}
 
 launch_shape shape_of(const world& w, const divided_options& o) {
   if (o.blocks < 0 || o.threads < 0) throw refuse("divided", "blocks and threads: not negative");
@@ -120,38 +117,76 @@ const buffer<T>& of_a_run(const std::optional<buffer<T>>& result, const char* pr
   return *result;
 }
 
-/// Empty arrays have an address, too.
-template <class T>
-buffer<T> on_device(device_ref d, const std::vector<T>& values) {
-  buffer<T> b(d, std::max<std::size_t>(1, values.size()));
-  b.write(values);
-  return b;
+/// How far each vertex is from its root.
+std::vector<std::uint32_t> levels_of(const std::vector<vertex>& parents) {
+  std::vector<std::uint32_t> levels(parents.size(), unreached_level);
+  std::vector<vertex> way;
+  for (vertex v = 0; v < parents.size(); ++v) {
+    vertex at = v;
+    for (; parents[at] != no_vertex && levels[at] == unreached_level; at = parents[at]) {
+      way.push_back(at);
+      if (parents[at] == at) break;
+    }
+    std::uint32_t level = levels[at] == unreached_level ? 0 : levels[at] + 1;
+    for (; !way.empty(); way.pop_back()) levels[way.back()] = level++;
+  }
+  return levels;
 }
 
 }  // namespace
 
-struct divided::state {
-  state(world& on, const csr& whole, const partition& how, const divided_options& o)
-      : w(on),
-        g(whole),
-        p(checked(how, on, whole)),
-        options(o),
-        shape(shape_of(on, o)),
-        mine(take_part(whole, how, on.rank())),
-        device(on.options().device),
-        offsets(on_device(device, mine.offsets)),
-        targets(on_device(device, mine.targets)),
-        lengths(on_device(device, mine.lengths)),
-        others(on_device(device, mine.others)),
-        first(on_device(device, how.first)),
-        words(device, std::max<std::size_t>(1, known())),
-        outcomes(device, static_cast<std::size_t>(shape.blocks)) {}
+divided::state::state(world& on, const csr& whole, const partition& how, const divided_options& o)
+    : w(on),
+      g(whole),
+      p(checked(how, on, whole)),
+      options(o),
+      shape(shape_of(on, o)),
+      mine(take_part(whole, how, on.rank())),
+      device(on.options().device),
+      offsets(on_device(device, mine.offsets)),
+      targets(on_device(device, mine.targets)),
+      lengths(on_device(device, mine.lengths)),
+      others(on_device(device, mine.others)),
+      first(on_device(device, how.first)),
+      outcomes(device, static_cast<std::size_t>(shape.blocks)) {}
 
+run_report divided::state::end(const device::worklist_counts& counts) {
+  struct answer {
+    std::int64_t took;
+    std::int64_t in_kernels;
+    dev::worklist_counts items;
+  };
+  const auto ns = [](clock::duration d) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
+  };
+  run_report all;
+  for (const answer& a : w.allgather(answer{ns(clock::now() - began), ns(in_kernels), counts})) {
+    all.took = std::max(all.took, std::chrono::nanoseconds(a.took));
+    all.in_kernels = std::max(all.in_kernels, std::chrono::nanoseconds(a.in_kernels));
+    all.items.made += a.items.made;
+    all.items.done += a.items.done;
+    all.items.stolen += a.items.stolen;
+    all.items.spilled += a.items.spilled;
+    all.items.parked += a.items.parked;
+    all.items.forwarded += a.items.forwarded;
+    all.items.epochs += a.items.epochs;
+  }
+  return all;
+}
+
+/// Each is made when first asked for, and kept.
+struct divided::state::lists {
   /// Edges that lead to others' vertices, and where they begin.
   struct borders {
     borders(device_ref d, const part& p) : borders(d, p, indices(p)) {}
     borders(device_ref d, const part& p, const std::vector<std::uint64_t>& all)
-        : count(all.size()), edges(on_device(d, all)), from(on_device(d, sources_of(p, all))) {}
+        : count(all.size()),
+          edges(on_device(d, all)),
+          from(on_device(d, sources_of(p, all))),
+          next(d, count + 1),
+          heads(d, p.count + std::size_t{1}),
+          above(d, p.count + std::size_t{1}),
+          labels(d, p.count + p.others.size() + 1) {}
     static std::vector<std::uint64_t> indices(const part& p) {
       std::vector<std::uint64_t> all;
       for (std::uint64_t i = 0; i < p.targets.size(); ++i) {
@@ -171,102 +206,66 @@ struct divided::state {
     std::uint64_t count;
     buffer<std::uint64_t> edges;
     buffer<vertex> from;
+    buffer<std::uint64_t> next;
+    buffer<std::uint64_t> heads;
+    buffer<vertex> above;
+    buffer<vertex> labels;
   };
 
-  /// Own vertices, and others' that edges lead to.
-  [[nodiscard]] std::size_t known() const { return mine.count + mine.others.size(); }
-  [[nodiscard]] dev::graph::part view() const {
-    return {offsets.data(), targets.data(), lengths.data(), others.data(), first.data(),
-            mine.first,     mine.count,     w.rank(),       w.size()};
-  }
+  template <class Program>
+  using list_of = std::optional<worklist<typename Program::item>>;
 
-  [[nodiscard]] worklist_options list_options() const {
-    worklist_options o;
-    o.workers = shape.blocks * ((shape.threads + 31) / 32);
-    o.queue = options.queue;
-    if (o.queue == 0) o.queue = device.kind() == device_kind::cuda ? 256 : 4096;
-    // A vertex may be in several items when better news of it come in quick succession.
-    o.spill = 4 * known() / static_cast<std::size_t>(o.workers) + (1U << 16U);
-    o.park = o.spill;
-    return o;
-  }
-
-  template <class Kernel, class Program>
-  run_report run(const char* what, const worklist_options& o, Kernel kernel,
-                 const Program& program) {
-    worklist<typename Program::item> list(w, o);
-    const auto list_view = list.device();
-    w.barrier();
-    const auto began = std::chrono::steady_clock::now();
-    launch(w, shape, kernel, list_view, program, outcomes.data());
-    w.stream().sync();
-    const auto took = std::chrono::steady_clock::now() - began;
-    for (const status s : outcomes.read()) {
-      if (s != status::ok) throw error(errc::timeout, what, to_string(s));
-    }
-    return together(took, list.counts());
-  }
-
-  run_report together(std::chrono::nanoseconds took, const dev::worklist_counts& counts) {
-    struct answer {
-      std::int64_t ns;
-      dev::worklist_counts items;
-    };
-    run_report all;
-    for (const answer& a : w.allgather(answer{took.count(), counts})) {
-      all.took = std::max(all.took, std::chrono::nanoseconds(a.ns));
-      all.items.made += a.items.made;
-      all.items.done += a.items.done;
-      all.items.stolen += a.items.stolen;
-      all.items.spilled += a.items.spilled;
-      all.items.parked += a.items.parked;
-      all.items.forwarded += a.items.forwarded;
-      all.items.epochs += a.items.epochs;
-    }
-    return all;
-  }
-
-  void check_source(vertex source) const {
-    if (source >= g.vertices()) {
-      throw refuse("source", std::to_string(source) + " in a graph of " +
-                                 std::to_string(g.vertices()) + " vertices");
-    }
-  }
-  void forget() { words.write(std::vector<std::uint64_t>(words.size(), ~std::uint64_t{0})); }
-
-  /// f of each own vertex's value, from all ranks.
-  template <class To, class From, class F>
-  std::vector<To> gather(const buffer<From>& from, const F& f) {
-    const std::vector<From> own = from.read();
-    std::vector<To> part;
-    for (vertex v = 0; v < mine.count; ++v) part.push_back(f(own[v]));
-    std::vector<To> all;
-    for (const auto& bytes : w.allgather(std::as_bytes(std::span(part)))) {
-      const std::size_t before = all.size();
-      all.resize(before + bytes.size() / sizeof(To));
-      if (!bytes.empty()) std::memcpy(all.data() + before, bytes.data(), bytes.size());
-    }
-    return all;
-  }
-
-  world& w;
-  csr g;
-  partition p;
-  divided_options options;
-  launch_shape shape;
-  part mine;
-  device_ref device;
-  buffer<std::uint64_t> offsets;
-  buffer<vertex> targets;
-  buffer<weight> lengths;
-  buffer<vertex> others;
-  buffer<vertex> first;
-  buffer<std::uint64_t> words;  ///< what is known of vertices: of each program its own meaning
-  buffer<status> outcomes;
-  std::optional<borders> edges_out;  ///< made when first asked for
-  std::optional<buffer<vertex>> component_labels;
-  std::optional<buffer<double>> page_ranks;
+  list_of<dev::graph::bfs> bfs;
+  list_of<dev::graph::sssp> sssp;
+  list_of<dev::graph::components> cc;
+  list_of<dev::graph::pagerank> pr;
+  std::optional<buffer<std::uint64_t>> words;  ///< what is known of vertices; of bfs and sssp
+  std::optional<buffer<double>> collected;     ///< of pr
+  std::optional<borders> edges_out;            ///< of cc
 };
+
+namespace {
+
+worklist_options list_options(const divided::state& s) {
+  worklist_options o;
+  o.workers = s.workers();
+  o.queue = s.options.queue;
+  if (o.queue == 0) o.queue = s.device.kind() == device_kind::cuda ? 256 : 4096;
+  // A vertex may be in several items when better news of it come in quick succession.
+  o.spill = 4 * s.known() / static_cast<std::size_t>(o.workers) + (1U << 16U);
+  o.park = o.spill;
+  return o;
+}
+
+divided::state::lists& lists_of(divided::state& s) {
+  if (!s.worklists) s.worklists = std::make_shared<divided::state::lists>();
+  return *s.worklists;
+}
+
+template <class T>
+buffer<T>& made(std::optional<buffer<T>>& b, device_ref d, std::size_t count) {
+  if (!b) b.emplace(d, count + 1);
+  return *b;
+}
+
+template <class Kernel, class Program>
+run_report run_list(divided::state& s, const char* what,
+                    std::optional<worklist<typename Program::item>>& list,
+                    const worklist_options& o, Kernel kernel, const Program& program) {
+  if (!list) list.emplace(s.w, o);
+  list->reset();
+  s.run(what, kernel, list->device(), program);
+  return s.end(list->counts());
+}
+
+void check_source(const divided::state& s, vertex source) {
+  if (source >= s.g.vertices()) {
+    throw refuse("source", std::to_string(source) + " in a graph of " +
+                               std::to_string(s.g.vertices()) + " vertices");
+  }
+}
+
+}  // namespace
 
 divided::divided(world& w, const csr& g, const divided_options& o)
     : divided(w, g, edge_balanced(g, w.size()), o) {}
@@ -277,24 +276,30 @@ divided::divided(divided&&) noexcept = default;
 
 run_report divided::bfs(vertex source) {
   state& s = *state_;
-  s.check_source(source);
-  s.forget();
-  return s.run("bfs", s.list_options(), run_program<dev::graph::bfs>{},
-               dev::graph::bfs{s.view(), s.words.data(), source});
+  check_source(s, source);
+  s.begin();
+  vertex* const parents = made(s.parents, s.device, s.mine.count).data();
+  if (s.in_rounds()) return s.bfs_in_rounds(source);
+  state::lists& l = lists_of(s);
+  return run_list(
+      s, "bfs", l.bfs, list_options(s), run_program<dev::graph::bfs>{},
+      dev::graph::bfs{s.view(), made(l.words, s.device, s.known()).data(), parents, source});
 }
 
 run_report divided::sssp(vertex source) {
   state& s = *state_;
-  s.check_source(source);
+  check_source(s, source);
   if (!s.g.weighted() && s.g.edges() > 0) {
     throw refuse("sssp", "the graph has no lengths; with_lengths() draws some");
   }
-  s.forget();
-  worklist_options o = s.list_options();
+  s.begin();
+  state::lists& l = lists_of(s);
+  worklist_options o = list_options(s);
   o.step = s.options.delta == 0 ? default_delta(s.g) : s.options.delta;
   o.threshold = o.step;
-  return s.run("sssp", o, run_program<dev::graph::sssp>{},
-               dev::graph::sssp{s.view(), s.words.data(), source});
+  return run_list(s, "sssp", l.sssp, o, run_program<dev::graph::sssp>{},
+                  dev::graph::sssp{s.view(), made(l.words, s.device, s.known()).data(),
+                                   made(s.distances, s.device, s.mine.count).data(), source});
 }
 
 run_report divided::cc() {
@@ -302,56 +307,53 @@ run_report divided::cc() {
   if (!s.g.symmetric()) {
     throw refuse("cc", "the graph is not symmetric: build it with build_options::symmetrise");
   }
-  if (!s.edges_out) s.edges_out.emplace(s.device, s.mine);
-  const state::borders& out = *s.edges_out;
-  const buffer<std::uint64_t> next(s.device, out.count + 1);
-  const buffer<std::uint64_t> heads(s.device, s.mine.count + std::size_t{1});
-  const buffer<vertex> above(s.device, s.mine.count + std::size_t{1});
-  buffer<vertex> labels(s.device, s.known() + 1);
-  labels.write(std::vector<vertex>(s.known() + 1, no_vertex));
-  const run_report r =
-      s.run("cc", s.list_options(), run_components{},
-            dev::graph::components{s.view(), above.data(), labels.data(), out.edges.data(),
-                                   out.from.data(), out.count, next.data(), heads.data()});
-  s.component_labels = std::move(labels);
-  return r;
+  s.begin();
+  vertex* const labels = made(s.labels, s.device, s.mine.count).data();
+  if (s.in_rounds()) return s.cc_in_rounds();
+  state::lists& l = lists_of(s);
+  if (!l.edges_out) l.edges_out.emplace(s.device, s.mine);
+  const state::lists::borders& out = *l.edges_out;
+  return run_list(s, "cc", l.cc, list_options(s), run_components{},
+                  dev::graph::components{s.view(), out.above.data(), out.labels.data(), labels,
+                                         out.edges.data(), out.from.data(), out.count,
+                                         out.next.data(), out.heads.data()});
 }
 
 run_report divided::pr(const pagerank_options& o) {
   state& s = *state_;
+  s.begin();
+  double* const ranks = made(s.ranks, s.device, s.mine.count).data();
+  if (s.in_rounds()) return s.pr_in_rounds(o);
+  state::lists& l = lists_of(s);
   const double n = std::max<double>(1, s.g.vertices());
   // What may stay behind at all places where it is collected, and what it would have grown to.
   std::uint64_t places = 0;
   for (const std::uint64_t theirs : s.w.allgather(std::uint64_t{s.known()})) places += theirs;
   const double enough =
       o.tolerance * (1 - o.damping) / std::max<double>(1, static_cast<double>(places));
-  const buffer<double> collected(s.device, s.known() + 1);
-  buffer<double> ranks(s.device, s.mine.count + std::size_t{1});
-  worklist_options list = s.list_options();
+  worklist_options list = list_options(s);
   list.threshold = 0;
-  const run_report r = s.run("pr", list, run_program<dev::graph::pagerank>{},
-                             dev::graph::pagerank{s.view(), ranks.data(), collected.data(), enough,
-                                                  o.damping, (1 - o.damping) / n});
-  s.page_ranks = std::move(ranks);
-  return r;
+  return run_list(
+      s, "pr", l.pr, list, run_program<dev::graph::pagerank>{},
+      dev::graph::pagerank{s.view(), ranks, made(l.collected, s.device, s.known()).data(), enough,
+                           o.damping, (1 - o.damping) / n});
 }
 
 std::vector<vertex> divided::parents() {
-  return state_->gather<vertex>(state_->words,
-                                [](std::uint64_t word) { return static_cast<vertex>(word); });
+  return state_->gather<vertex>(of_a_run(state_->parents, "bfs"), [](vertex v) { return v; });
 }
 std::vector<std::uint32_t> divided::levels() {
-  return state_->gather<std::uint32_t>(state_->words, dev::graph::bfs::level_of);
+  return levels_of(parents());
 }
 std::vector<distance> divided::distances() {
-  return state_->gather<distance>(state_->words, [](std::uint64_t word) { return word; });
+  return state_->gather<distance>(of_a_run(state_->distances, "sssp"),
+                                  [](distance d) { return d; });
 }
 std::vector<vertex> divided::labels() {
-  return state_->gather<vertex>(of_a_run(state_->component_labels, "cc"),
-                                [](vertex v) { return v; });
+  return state_->gather<vertex>(of_a_run(state_->labels, "cc"), [](vertex v) { return v; });
 }
 std::vector<double> divided::ranks() {
-  return state_->gather<double>(of_a_run(state_->page_ranks, "pr"), [](double r) { return r; });
+  return state_->gather<double>(of_a_run(state_->ranks, "pr"), [](double r) { return r; });
 }
 
 std::size_t divided::graph_bytes() const noexcept {

@@ -21,6 +21,7 @@ struct part {
   const vertex* targets;
   const std::uint32_t* lengths;
   const vertex* others;
+  vertex other_count;
   const vertex* first;  ///< of each rank, and the end
   vertex begin;
   vertex count;
@@ -56,6 +57,11 @@ struct part {
   }
 };
 
+inline constexpr vertex none = ~vertex{0};
+
+// A program for graphs also has forget(v), which makes what is known of own and others' vertices as
+// it is at the start, and conclude(v), which makes the result of an own one.
+
 namespace impl {
 template <class T>
 CW_FN inline T look(T& word) noexcept {
@@ -80,11 +86,14 @@ struct bfs {
     std::uint32_t level;
     vertex parent;  ///< none: the word holds it already, and its edges are to be followed
   };
-  static constexpr vertex none = ~vertex{0};
 
   part graph;
   std::uint64_t* words;  ///< of own vertices and others'; all bits at the start
+  vertex* parents;       ///< of own vertices
   vertex source;
+
+  CW_FN void forget(std::uint64_t v) const noexcept { words[v] = ~std::uint64_t{0}; }
+  CW_FN void conclude(vertex v) const noexcept { parents[v] = static_cast<vertex>(words[v]); }
 
   [[nodiscard]] CW_FN static std::uint64_t pack(std::uint32_t level, vertex parent) noexcept {
     return (std::uint64_t{level} << 32U) | parent;
@@ -129,8 +138,12 @@ struct sssp {
   };
 
   part graph;
-  std::uint64_t* words;  ///< of own vertices and others'; all bits at the start
+  std::uint64_t* words;      ///< of own vertices and others'; all bits at the start
+  std::uint64_t* distances;  ///< of own vertices
   vertex source;
+
+  CW_FN void forget(std::uint64_t v) const noexcept { words[v] = ~std::uint64_t{0}; }
+  CW_FN void conclude(vertex v) const noexcept { distances[v] = words[v]; }
 
   [[nodiscard]] CW_FN int owner(const item& x) const noexcept { return graph.owner(x.v); }
   [[nodiscard]] CW_FN std::uint64_t priority(const item& x) const noexcept { return x.distance; }
@@ -174,6 +187,7 @@ struct components {
   /// The least that is known, everywhere: of own vertices that are roots, and of others' vertices
   /// what they were told.
   vertex* labels;
+  vertex* result;  ///< of own vertices
   /// Edges to others' vertices, as a list for each root: by edge of `borders`, the next one.
   const std::uint64_t* borders;  ///< edges that lead to others' vertices, and
   const vertex* border_from;     ///< own vertices that they begin at
@@ -264,6 +278,12 @@ struct pagerank {
   double enough;      ///< to be passed on
   double damping;
   double start;  ///< what each vertex begins with
+
+  CW_FN void forget(std::uint64_t v) const noexcept {
+    collected[v] = 0;
+    if (v < graph.count) ranks[v] = 0;
+  }
+  CW_FN void conclude(vertex /*v*/) const noexcept {}
 
   [[nodiscard]] CW_FN int owner(const item& x) const noexcept {
     return x.kind >= sends_from ? graph.rank : graph.owner(x.v);

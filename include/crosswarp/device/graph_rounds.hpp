@@ -1,0 +1,162 @@
+// Graph programs in rounds: every rank does its part, all meet, and all know what came of it.
+//
+// Ranks read and change each other's memory by loads and atomics, so all must be mapped. What one
+// round writes is read in the next one, behind the meeting, and needs no order of its own; words
+// that several change at once are atomic and relaxed.
+#pragma once
+
+#include <cstdint>
+
+#include "crosswarp/device/graph.hpp"
+#include "crosswarp/device/impl/staged_items.hpp"
+#include "crosswarp/device/impl/with_warp.hpp"
+
+namespace crosswarp::device::graph {
+
+/// What a rank's threads add up in a round, and all ranks together.
+struct alignas(line_bytes) tally {
+  std::uint64_t vertices;
+  std::uint64_t edges;
+  double moved;
+};
+
+/// Zero at the start of a run. Of three that take turns, one is written, one may still be read, and
+/// one is cleared.
+struct round_words {
+  tally tallies[3];
+  struct alignas(line_bytes) {
+    std::uint64_t count;
+  } arrived[3];  ///< places of the rank's next queue that are taken; see bfs_rounds
+};
+
+/// How the threads of all ranks go from round to round. All threads have equal copies.
+class rounds {
+ public:
+  CW_FN rounds(const kernel_context& ctx, const world& w,
+               const symmetric<round_words>& words) noexcept
+      : ctx_(ctx), world_(w), words_(words) {}
+
+  [[nodiscard]] CW_FN const kernel_context& context() const noexcept { return ctx_; }
+  [[nodiscard]] CW_FN const symmetric<round_words>& words() const noexcept { return words_; }
+
+  /// All threads of this rank.
+  [[nodiscard]] CW_FN status meet_own() const noexcept {
+    if (ctx_.block_count() > 1) return ctx_.grid().sync();
+    ctx_.block().sync();
+    return status::ok;
+  }
+  /// All threads of all ranks.
+  [[nodiscard]] CW_FN status meet() const noexcept {
+    status s = meet_own();
+    if (s == status::ok && ctx_.block_index() == 0) s = world_.all.wait(ctx_.block());
+    // A block whose rank's first one has failed is told so by its grid.
+    if (s == status::ok && ctx_.block_count() > 1) s = ctx_.grid().sync();
+    return s;
+  }
+  /// Ends a round: adds `mine` to what all threads of all ranks say, and meets.
+  [[nodiscard]] CW_FN status end(const tally& mine, tally& sum) noexcept {
+    tally& own = words_.local()->tallies[round_ % 3];
+    add(own.vertices, mine.vertices);
+    add(own.edges, mine.edges);
+    add(own.moved, mine.moved);
+    const status s = meet();
+    if (s != status::ok) return s;
+    sum = {};
+    for (int r = 0; r < world_.size; ++r) {
+      const tally& theirs = words_.at(r)->tallies[round_ % 3];
+      sum.vertices += theirs.vertices;
+      sum.edges += theirs.edges;
+      sum.moved += theirs.moved;
+    }
+    // All had read it when they came here, and nobody writes it before all have met again.
+    if (ctx_.grid().rank() == 0) words_.local()->tallies[(round_ + 2) % 3] = {};
+    ++round_;
+    return status::ok;
+  }
+
+  /// f of each number below n, by all threads of this rank.
+  template <class F>
+  CW_FN void for_each(std::uint64_t n, const F& f) const noexcept {
+    const auto grid = ctx_.grid();
+    const auto all = static_cast<std::uint64_t>(grid.size());
+    for (auto i = static_cast<std::uint64_t>(grid.rank()); i < n; i += all) f(i);
+  }
+  /// The same, by warps.
+  template <class G, class F>
+  CW_FN void for_each(const G& /*g*/, std::uint64_t n, const F& f) const noexcept {
+    const auto all = static_cast<std::uint64_t>(warps() * ctx_.block_count());
+    for (auto i = static_cast<std::uint64_t>(warp()); i < n; i += all) f(i);
+  }
+  /// The calling warp's number among the rank's.
+  [[nodiscard]] CW_FN int warp() const noexcept {
+    return ctx_.block_index() * warps() + ctx_.thread_index() / warp_group::width;
+  }
+
+ private:
+  [[nodiscard]] CW_FN int warps() const noexcept {
+    return (ctx_.thread_count() + warp_group::width - 1) / warp_group::width;
+  }
+  template <class T>
+  CW_FN static void add(T& word, T n) noexcept {
+    // Relaxed: read behind the meeting.
+    if (n != 0) device_atomic<T>(word).fetch_add(n, order::relaxed);
+  }
+
+  const kernel_context& ctx_;
+  const world& world_;
+  symmetric<round_words> words_;
+  unsigned round_ = 0;
+};
+
+/// Breadth-first search that turns round: as long as few vertices are new, they look for others
+/// (down); when many are, those that are left look for one of them (up).
+struct bfs_rounds {
+  part graph;
+  symmetric<vertex> parents;        ///< of own vertices, everywhere
+  symmetric<vertex> queues;         ///< two for own vertices, numbered here: this round's, the next
+  symmetric<std::uint64_t> fronts;  ///< the same as bits
+  std::uint64_t* known;             ///< this round's, as bits of own vertices and others'
+  vertex* staged;                   ///< memory of staged_items, for each warp
+  int* staged_counts;
+  vertex source;
+  bool symmetric_graph;  ///< else it does not turn round
+  std::uint64_t edges;   ///< of the whole graph, and
+  std::uint64_t vertices;
+  std::uint64_t most_edges;  ///< of one vertex
+
+  /// Ends with the same status in all threads of a block.
+  CW_FN status run(rounds& all) const noexcept;
+};
+
+/// PageRank by what vertices take from those before them. Own news are used at once, others' are
+/// looked at a few times in each round, whatever they are at that moment.
+struct pagerank_rounds {
+  /// How often others' news are fetched in a round.
+  static constexpr int fetches = 4;
+
+  part graph;                        ///< with edges turned round: where each vertex takes from
+  const std::uint64_t* offsets_out;  ///< of edges as they are
+  symmetric<double> shares;  ///< what own vertices give along each edge, then copies of others'
+  double* ranks;             ///< of own vertices
+  double damping;
+  double tolerance;
+  double vertices;  ///< of the whole graph
+  int most_rounds;
+
+  CW_FN status run(rounds& all) const noexcept;
+};
+
+/// Components: a forest that spans ranks. Vertices lie under lesser ones, roots are joined by
+/// compare-and-swap wherever they are. A few edges of each vertex join most of them; who then is in
+/// the largest component needs not look at its other edges, for those who are not do.
+struct components_rounds {
+  part graph;
+  symmetric<vertex> above;  ///< of own vertices, everywhere; in the end the least of the component
+  std::uint64_t vertices;   ///< of the whole graph
+
+  CW_FN status run(rounds& all) const noexcept;
+};
+
+}  // namespace crosswarp::device::graph
+
+#include "crosswarp/device/impl/graph_rounds_impl.hpp"

@@ -1,0 +1,125 @@
+// What a divided graph has on one rank; see graph_programs.hpp.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "crosswarp/device/graph.hpp"
+#include "crosswarp/graph_programs.hpp"
+#include "crosswarp/launch.hpp"
+#include "crosswarp/worklist.hpp"
+#include "crosswarp/world_launch.hpp"
+
+namespace crosswarp::graph {
+
+inline error refuse(const char* call, const std::string& why) {
+  return {errc::invalid_argument, call, why};
+}
+
+/// Empty arrays have an address, too.
+template <class T>
+buffer<T> on_device(device_ref d, const std::vector<T>& values) {
+  buffer<T> b(d, std::max<std::size_t>(1, values.size()));
+  b.write(values);
+  return b;
+}
+
+/// What programs in rounds need beside the graph; made when first asked for.
+struct rounds_memory;
+
+struct divided::state {
+  state(world& on, const csr& whole, const partition& how, const divided_options& o);
+
+  /// Own vertices, and others' that edges lead to.
+  [[nodiscard]] std::size_t known() const { return mine.count + mine.others.size(); }
+  [[nodiscard]] int workers() const { return shape.blocks * ((shape.threads + 31) / 32); }
+  [[nodiscard]] device::graph::part view() const {
+    return {offsets.data(),
+            targets.data(),
+            lengths.data(),
+            others.data(),
+            static_cast<vertex>(mine.others.size()),
+            first.data(),
+            mine.first,
+            mine.count,
+            w.rank(),
+            w.size()};
+  }
+  /// Throws error(not_supported) when rounds were asked for and cannot be.
+  [[nodiscard]] bool in_rounds() const;
+
+  // ---- a run: begin(), launches, end()
+
+  using clock = std::chrono::steady_clock;
+  /// All ranks have called.
+  void begin() {
+    w.barrier();
+    began = clock::now();
+    in_kernels = {};
+  }
+  /// Runs a kernel whose last argument is where each block puts its outcome.
+  template <class Kernel, class... Args>
+  void run(const char* what, Kernel kernel, const Args&... args) {
+    const auto before = clock::now();
+    launch(w, shape, kernel, args..., outcomes.data());
+    w.stream().sync();
+    in_kernels += clock::now() - before;
+    for (const status s : outcomes.read()) {
+      if (s != status::ok) throw error(errc::timeout, what, to_string(s));
+    }
+  }
+  run_report end(const device::worklist_counts& counts);
+
+  run_report bfs_in_rounds(vertex source);
+  run_report cc_in_rounds();
+  run_report pr_in_rounds(const pagerank_options& o);
+
+  // ---- results
+
+  /// f of each own vertex's value, from all ranks.
+  template <class To, class From, class F>
+  std::vector<To> gather(const buffer<From>& from, const F& f) {
+    const std::vector<From> own = from.read();
+    std::vector<To> part;
+    for (vertex v = 0; v < mine.count; ++v) part.push_back(f(own[v]));
+    std::vector<To> all;
+    for (const auto& bytes : w.allgather(std::as_bytes(std::span(part)))) {
+      const std::size_t before = all.size();
+      all.resize(before + bytes.size() / sizeof(To));
+      if (!bytes.empty()) std::memcpy(all.data() + before, bytes.data(), bytes.size());
+    }
+    return all;
+  }
+
+  world& w;
+  csr g;
+  partition p;
+  divided_options options;
+  launch_shape shape;
+  part mine;
+  device_ref device;
+  buffer<std::uint64_t> offsets;
+  buffer<vertex> targets;
+  buffer<weight> lengths;
+  buffer<vertex> others;
+  buffer<vertex> first;
+  buffer<status> outcomes;
+
+  // Of own vertices; each is made when it is first asked for.
+  std::optional<buffer<vertex>> parents;
+  std::optional<buffer<std::uint64_t>> distances;
+  std::optional<buffer<vertex>> labels;
+  std::optional<buffer<double>> ranks;
+
+  struct lists;  ///< worklists, and what is known of vertices
+  std::shared_ptr<lists> worklists;
+  std::shared_ptr<rounds_memory> rounds;
+
+  clock::time_point began;
+  clock::duration in_kernels{};
+};
+
+}  // namespace crosswarp::graph
