@@ -24,12 +24,6 @@ std::string peer_key(const words::address& a) {
          static_cast<char>(a.family);
 }
 
-int pending_error(int fd) {
-  int e = 0;
-  socklen_t bytes = sizeof(e);
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes) == 0 ? e : errno;
-}
-
 }  // namespace
 
 // ---- listeners
@@ -205,19 +199,23 @@ bool worker::receive(entry& e) {
     e.input_waits = true;
     return false;
   }
-  if (n > 0) {
+  note_received(e, n);
+  return n > 0;
+}
+
+void worker::note_received(entry& e, int n) {
+  if (e.words.has_ended()) {  // meanwhile, by stop()
+    e.lost = e.lost || n > 0;
+  } else if (n > 0) {
     e.heard = true;
     e.since = now_;
     counters_.received_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     e.words.note_received(static_cast<std::uint64_t>(n));
-    return true;
-  }
-  if (n < 0) {
+  } else if (n < 0) {
     fail(e, -n, false);
   } else {
     e.words.end_received();
   }
-  return false;
 }
 
 /// True when there may be more.
@@ -230,12 +228,8 @@ bool worker::send(entry& e) {
       e.output_waits = true;
       return false;
     }
-    if (n < 0) {
-      e.words.break_send(-n);  // what the peer sent before is still to be read
-      return false;
-    }
-    counters_.sent_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
-    e.words.note_sent(static_cast<std::uint64_t>(n));
+    note_sent(e, n);
+    if (n < 0) return false;
     if (e.words.has_to_send()) return true;
   }
   if (e.words.is_finished() && !e.fin_sent) {
@@ -245,10 +239,17 @@ bool worker::send(entry& e) {
   return false;
 }
 
+void worker::note_sent(entry& e, int n) {
+  if (e.words.is_broken()) return;
+  if (n < 0) return e.words.break_send(-n);  // what the peer sent before is still to be read
+  counters_.sent_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+  e.words.note_sent(static_cast<std::uint64_t>(n));
+}
+
 /// The connection ended or failed, and nobody may be reading from it.
 void worker::hear_end(entry& e) {
   if (e.connecting || !e.words.has_ended() || e.words.is_broken()) return;
-  if (const int error = pending_error(e.fd); error != 0) e.words.break_send(error);
+  if (const int error = tcp::pending_error(e.fd); error != 0) e.words.break_send(error);
 }
 
 /// Ends a connection that the kernel has closed, once all of it has left.

@@ -36,6 +36,18 @@ int open_spare() {
 
 }  // namespace
 
+/// What nobody is there to be told of: no memory. Kernels learn that nothing works any more.
+template <class F>
+bool worker::keep_going(F&& work) noexcept {
+  try {
+    return work();
+  } catch (const std::exception& e) {
+    log::error(-1, "sockets: ", e.what(), "; all of them are shut down");
+    stop();
+    return false;
+  }
+}
+
 // ---- making and ending
 
 worker::worker(const words::memory& m, ring_pool& pool, const socket::service_options& o,
@@ -60,7 +72,10 @@ worker::~worker() {
   quit_.store(true, std::memory_order_release);  // what kernels did, which have ended, is before it
   thread_.join();
   for (const auto& e : entries_) {
-    if (e->fd >= 0) close(e->fd);
+    (void)keep_going([&] {
+      drop_descriptor(*e, false);
+      return true;
+    });
   }
   if (spare_ >= 0) close(spare_);
   close(bell_);
@@ -82,18 +97,6 @@ socket::service_stats worker::stats() const {
 }
 
 // ---- whose turn it is
-
-/// What nobody is there to be told of: no memory. Kernels learn that nothing works any more.
-template <class F>
-bool worker::keep_going(F&& work) noexcept {
-  try {
-    return work();
-  } catch (const std::exception& e) {
-    log::error(-1, "sockets: ", e.what(), "; all of them are shut down");
-    stop();
-    return false;
-  }
-}
 
 /// `work` unless another thread is at it.
 template <class F>
@@ -134,7 +137,7 @@ void worker::lend() noexcept {
 }
 
 void worker::attend(std::uint32_t place) noexcept {
-  attend_by([&] { return hear_bell_of(place) && serve_all(); });
+  attend_by([&] { return hear_bell_of(place) && serve_at_once(); });
   if (leftover_.load(std::memory_order_relaxed)) rouse();
 }
 
@@ -275,15 +278,39 @@ bool worker::hear_engine() {
   for (const completion& c : done_) {
     entry& e = *entries_[c.token];
     if (e.fd < 0) continue;  // ended by one before it
-    if (c.which == direction::input) e.input_waits = false;
-    if (c.which == direction::output) {
-      e.output_waits = false;
-      if (e.connecting) finish_connect(e, c.result);
-    }
-    if (c.which == direction::end) hear_end(e);
+    hear_completion(e, c);
     wake(e);
   }
   return !done_.empty();
+}
+
+void worker::hear_completion(entry& e, const completion& c) {
+  const bool again = c.result == -EAGAIN;
+  switch (c.which) {
+    case direction::input:
+      e.input_waits = false;
+      if (!again) note_received(e, c.result);
+      break;
+    case direction::output:
+      e.output_waits = false;
+      if (e.connecting) {
+        finish_connect(e, c.result);
+      } else if (!again) {
+        note_sent(e, c.result);
+      }
+      break;
+    case direction::end:
+      hear_end(e);
+      break;
+  }
+}
+
+/// Serves those with work, and looks what came of it where that begins with a look.
+bool worker::serve_at_once() {
+  const bool any = serve_all();
+  if (!engine_->gathers()) return any;
+  if (hear_engine() && serve_all()) (void)hear_engine();
+  return any;
 }
 
 /// Each of those with work once, so that nobody waits for one that has much.
@@ -428,7 +455,7 @@ worker::entry* worker::take_entry(bool listener) {
   if (!e.words.begin(listener)) return nullptr;
   free_.pop_front();
   e.is = listener ? kind::listener : kind::connection;
-  e.input_waits = e.output_waits = e.connecting = e.fin_sent = e.heard = false;
+  e.input_waits = e.output_waits = e.connecting = e.fin_sent = e.heard = e.lost = false;
   e.listener = nullptr;
   counters_.sockets.fetch_add(1, std::memory_order_relaxed);
   return &e;
@@ -456,8 +483,9 @@ void worker::wake(entry& e) {
 
 void worker::drop_descriptor(entry& e, bool reset) {
   if (e.fd < 0) return;
-  engine_->remove(e.index);
-  if (reset) tcp::reset_on_close(e.fd);
+  // Who closes without having read resets: also what the engine has read, or no kernel will.
+  const bool unread = engine_->remove(e.index) || e.lost;
+  if (reset || unread) tcp::reset_on_close(e.fd);
   close(e.fd);
   e.fd = -1;
 }

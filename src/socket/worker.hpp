@@ -55,6 +55,7 @@ class worker {
     bool active = false;        ///< in the list of those
     bool stalled = false;       ///< in the list of those
     bool heard = false;         ///< a byte has come
+    bool lost = false;          ///< bytes have come that no kernel will read
     clock::time_point since{};  ///< of the last byte; of the end, once the kernel has closed it
     std::string peer;           ///< whom it counts against, see per_peer
     entry* listener = nullptr;  ///< that it came from, while that lives
@@ -91,7 +92,9 @@ class worker {
   void hear_bell(entry& e, mark bell);
   bool hear_calls();
   bool hear_engine();
+  void hear_completion(entry& e, const completion& c);
   bool serve_all();
+  bool serve_at_once();
   bool serve(entry& e);
   bool look_at_stalled();
   void sweep(clock::time_point now);
@@ -125,7 +128,9 @@ class worker {
   // ---- connections
   void finish_connect(entry& e, int result);
   bool receive(entry& e);
+  void note_received(entry& e, int n);
   bool send(entry& e);
+  void note_sent(entry& e, int n);
   void hear_end(entry& e);
   bool end_if_done(entry& e);
 
