@@ -47,16 +47,22 @@ std::int64_t worker::start_listen(const words::call_request& r) {
   return e->words.who().value();
 }
 
-/// A place, or room in a queue, has become free.
+/// A place has become free.
 void worker::wake_listeners() {
-  for (const std::uint32_t i : listeners_) wake(*entries_[i]);
+  for (const std::uint32_t i : listeners_) wake_if_starved(*entries_[i]);
+}
+
+void worker::wake_if_starved(entry& l) {
+  if (std::exchange(l.starved, false)) wake(l);
 }
 
 bool worker::accept_some(entry& l) {
   for (int i = 0; i < accepts_per_turn; ++i) {
+    if (stopped_ || l.input_waits) return false;
     // Who finds no place here waits in Linux's backlog.
-    if (stopped_ || l.input_waits || l.queue.size() >= l.backlog || free_.empty()) return false;
-    if (options_.per_listener > 0 && l.connections >= options_.per_listener) return false;
+    l.starved = l.queue.size() >= l.backlog || free_.empty() ||
+                (options_.per_listener > 0 && l.connections >= options_.per_listener);
+    if (l.starved) return false;
     sockaddr_storage peer{};
     socklen_t bytes = 0;
     const int fd = engine_->accept(l.index, peer, bytes);
@@ -126,7 +132,7 @@ void worker::refuse_for_want_of_descriptors(entry& l) {
 void worker::note_taken(entry& e) {
   if (e.listener == nullptr) return;
   std::erase_if(e.listener->queue, [&](const waiting& w) { return w.place == e.index; });
-  wake(*e.listener);
+  wake_if_starved(*e.listener);
 }
 
 /// Connections that nobody accepted are reset, as with Linux. Those before the listener's last

@@ -127,7 +127,7 @@ struct service::state_type {
         places(d, calls_at_once),
         pool(rings.data(), rings.size()),
         engine(socket_impl::make_engine(o.engine)),
-        work(view(), pool, o, std::move(engine.what)) {}
+        work(view(), pool, o, std::move(engine.what), d.kind() != device_kind::cpu) {}
 
   [[nodiscard]] words::memory view() const noexcept {
     words::memory m;

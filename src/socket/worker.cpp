@@ -51,11 +51,12 @@ bool worker::keep_going(F&& work) noexcept {
 // ---- making and ending
 
 worker::worker(const words::memory& m, ring_pool& pool, const socket::service_options& o,
-               std::unique_ptr<engine> e)
+               std::unique_ptr<engine> e, bool hears_itself)
     : m_(m),
       options_(o),
       pool_(pool),
       engine_(std::move(e)),
+      hears_itself_(hears_itself),
       spare_(open_spare()),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (bell_ < 0) throw error::from_errno(errno, "eventfd");
@@ -70,6 +71,7 @@ worker::worker(const words::memory& m, ring_pool& pool, const socket::service_op
 
 worker::~worker() {
   quit_.store(true, std::memory_order_release);  // what kernels did, which have ended, is before it
+  rouse();
   thread_.join();
   for (const auto& e : entries_) {
     (void)keep_going([&] {
@@ -165,9 +167,11 @@ void worker::run() {
     }
     nap = shortest_nap;
     clock::duration idle_for{};
+    bool is_called = false;
     const outcome did = work_in_turn([&] {
       const bool any = turn();
       idle_for = now_ - last_;
+      is_called = !hears_itself_ && stalled_.empty();
       return any;
     });
     if (did == outcome::worked) {
@@ -176,7 +180,7 @@ void worker::run() {
     }
     // Kernel threads may want this core.
     if (look % 32 == 0 || exec::cpu::crowded()) std::this_thread::yield();
-    if (look % 16 == 0) rest(idle_for);
+    if (look % 16 == 0) rest(idle_for, is_called);
   }
 }
 
@@ -192,15 +196,16 @@ bool worker::ends(clock::time_point& since) {
 }
 
 /// Sleeps until the engine has something, a little at a time: the longer nothing was to be done,
-/// the longer, and at most a millisecond. A GPU cannot wake a thread, so bells are looked at all
-/// the time.
-void worker::rest(clock::duration idle_for) {
+/// the longer. A GPU cannot wake a thread, so its bells are looked at each millisecond; CPU kernels
+/// have theirs heard, and only room that they made in a full ring is to be found.
+void worker::rest(clock::duration idle_for, bool is_called) {
   using us = std::chrono::microseconds;
   constexpr us patience(100);
   constexpr us recently(2000);
   constexpr us long_ago(50'000);
   if (idle_for < patience) return;
-  (void)sleep(idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : us(1000), true);
+  const us longest(is_called ? 10'000 : 1000);
+  (void)sleep(idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : longest, true);
 }
 
 /// True when somebody called.
@@ -228,7 +233,12 @@ bool worker::turn() {
   const bool drained = look_at_stalled();
   const bool moved = serve_all();
   const bool told = hear_engine();
-  if (now_ - last_sweep_ > std::chrono::milliseconds(20)) sweep(now_);
+  if (now_ > next_sweep_) {
+    sweep(now_);
+    // However many there are, it takes no more than a hundredth of the time.
+    next_sweep_ = now_ + std::max<clock::duration>(std::chrono::milliseconds(20),
+                                                   100 * (clock::now() - now_));
+  }
   return rung || called || drained || moved || told;
 }
 
@@ -364,7 +374,6 @@ bool worker::look_at_stalled() {
 
 /// Deadlines.
 void worker::sweep(clock::time_point now) {
-  last_sweep_ = now;
   for (const auto& p : entries_) {
     entry& e = *p;
     if (e.is != kind::connection || e.fd < 0 || e.connecting) continue;

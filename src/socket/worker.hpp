@@ -15,14 +15,18 @@ namespace crosswarp::socket_impl {
 
 class worker {
  public:
+  /// `hears_itself`: kernels are on a GPU, and do not call attend().
   worker(const device::socket::memory& m, ring_pool& pool, const socket::service_options& o,
-         std::unique_ptr<engine> e);
+         std::unique_ptr<engine> e, bool hears_itself);
   ~worker();
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
 
   // ---- any thread
-  void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
+  void stop() noexcept {
+    stop_.store(true, std::memory_order_relaxed);
+    rouse();
+  }
 
   // ---- threads of CPU kernels
   /// One that waits: does some work, or sleeps a little until there is some.
@@ -62,7 +66,8 @@ class worker {
     // Of a listener.
     std::deque<waiting> queue;  ///< connections that no kernel was seen to take
     std::size_t backlog = 0;
-    int connections = 0;  ///< that live
+    int connections = 0;   ///< that live
+    bool starved = false;  ///< there was no place for another one
   };
 
   // ---- whose turn it is
@@ -81,7 +86,7 @@ class worker {
   // ---- the thread
   void run();
   bool ends(clock::time_point& since);
-  void rest(clock::duration idle_for);
+  void rest(clock::duration idle_for, bool is_called);
   [[nodiscard]] bool sleep(std::chrono::nanoseconds at_most, bool for_engine) noexcept;
   void rouse() noexcept;
 
@@ -118,6 +123,7 @@ class worker {
 
   // ---- listeners
   void wake_listeners();
+  void wake_if_starved(entry& l);
   bool accept_some(entry& l);
   bool admit(entry& l, int fd, const sockaddr_storage& peer, socklen_t bytes);
   void refuse(int fd);
@@ -138,6 +144,7 @@ class worker {
   const socket::service_options options_;
   ring_pool& pool_;
   std::unique_ptr<engine> engine_;
+  const bool hears_itself_;
   std::vector<std::unique_ptr<entry>> entries_;  // by place in the table
   std::vector<std::uint64_t> bells_seen_;
   std::vector<std::uint64_t> calls_seen_;
@@ -151,7 +158,7 @@ class worker {
   bool stopped_ = false;
   bool closing_ = false;
   clock::time_point now_{};
-  clock::time_point last_sweep_{};
+  clock::time_point next_sweep_{};
 
   /// Written by the thread, read by all.
   struct counters {
