@@ -198,9 +198,11 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
       add(bench::bench_rdma(s));
     } else if (name == "flow") {
       add(bench::bench_flow(s));
+    } else if (name == "socket") {
+      add(bench::bench_socket(s));
     } else {
       throw error(errc::invalid_argument, "bench",
-                  "'" + name + "' is none of exec, memory, proxy, shmem, coll, rdma, flow");
+                  "'" + name + "' is none of exec, memory, proxy, shmem, coll, rdma, flow, socket");
     }
   }
   return rows;

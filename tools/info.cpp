@@ -17,6 +17,7 @@
 #include "crosswarp/schedule.hpp"
 #include "crosswarp/world.hpp"
 #include "doctor/probe.hpp"
+#include "socket/engine.hpp"
 
 namespace crosswarp::tool {
 namespace {
@@ -105,6 +106,22 @@ json rdma_devices() {
   return all;
 }
 
+/// The engines of sockets, and which of them a service has.
+json socket_engines() {
+  json j = {{"engine", nullptr}, {"wrong", nullptr}, {"no_io_uring_because", nullptr}};
+  try {
+    (void)socket_impl::make_uring_engine();
+  } catch (const error& e) {
+    j["no_io_uring_because"] = e.what();
+  }
+  try {
+    j["engine"] = socket_impl::make_engine(socket::engine_kind::automatic).name;
+  } catch (const error& e) {
+    j["wrong"] = e.what();
+  }
+  return j;
+}
+
 /// By what collectives choose here; see `crosswarp tune`.
 json tuning() {
   json j = {{"file", nullptr}, {"lines", json::array()}, {"wrong", nullptr}};
@@ -151,10 +168,12 @@ json gather() {
                                   {"gpu_memory", cuda_device_count() > 0},
                                   {"means", means}}});
   j["rdma"] = rdma_devices();
+  j["sockets"] = socket_engines();
   j["tuning"] = tuning();
-  j["features"] = {{"cuda", CROSSWARP_HAVE_CUDA == 1},  {"fibers", CROSSWARP_HAVE_FIBERS == 1},
-                   {"pmix", CROSSWARP_HAVE_PMIX == 1},  {"topology", CROSSWARP_HAVE_HWLOC == 1},
-                   {"checked", CROSSWARP_CHECKED == 1}, {"schedules", schedule::available()}};
+  j["features"] = {{"cuda", CROSSWARP_HAVE_CUDA == 1},     {"fibers", CROSSWARP_HAVE_FIBERS == 1},
+                   {"pmix", CROSSWARP_HAVE_PMIX == 1},     {"topology", CROSSWARP_HAVE_HWLOC == 1},
+                   {"checked", CROSSWARP_CHECKED == 1},    {"schedules", schedule::available()},
+                   {"io_uring", CROSSWARP_HAVE_URING == 1}};
   return j;
 }
 
@@ -205,6 +224,15 @@ void print_rdma(const json& all) {
       }
     }
   }
+}
+
+void print_sockets(const json& s) {
+  const json& why = s["no_io_uring_because"];
+  fmt::print("\nengines of sockets\n  epoll    built in\n  io_uring {}\n",
+             why.is_null() ? "found" : "not found: " + why.get<std::string>());
+  fmt::print("  {}\n", s["wrong"].is_null() ? "in use: " + s["engine"].get<std::string>()
+                                            : "wrong, so that no service can be made: " +
+                                                  s["wrong"].get<std::string>());
 }
 
 void print_tuning(const json& t, const json& devices) {
@@ -263,6 +291,7 @@ void print(const json& j) {
                e["found"].get<bool>() ? "" : "not found: ", e["where_or_why"].get<std::string>());
   }
   print_rdma(j["rdma"]);
+  print_sockets(j["sockets"]);
   print_tuning(j["tuning"], j["devices"]);
   if (j.contains("paths")) {
     fmt::print("\npaths, from the rank in front to ranks 0, 1, ...\n");

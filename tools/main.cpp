@@ -83,7 +83,7 @@ void add_trace(CLI::App& app, tool::trace_options& o) {
 
 void add_bench(CLI::App& app, tool::bench_options& o) {
   CLI::App* bench =
-      app.add_subcommand("bench", "Measure: exec, memory, proxy, shmem, coll, rdma, flow");
+      app.add_subcommand("bench", "Measure: exec, memory, proxy, shmem, coll, rdma, flow, socket");
   bench->add_option("names", o.names, "Which benchmarks")->required();
   bench->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
   bench->add_flag("--processes", o.processes, "Ranks are processes (the default on the CPU)");

@@ -26,6 +26,13 @@ using device::socket::address;
 address parse_address(std::string_view text);
 std::string to_string(const address& a);
 
+/// By what a service moves bytes in and out of descriptors. Behaviour is the same.
+enum class engine_kind : std::uint8_t {
+  automatic,  ///< as CROSSWARP_SOCKET_ENGINE says
+  epoll,
+  io_uring,  ///< epoll where Linux refuses it, or the build has no liburing
+};
+
 struct service_options {
   /// Places in the table, for listeners and connections. When none is free peers wait in Linux's
   /// backlog, and connect() returns -EMFILE.
@@ -47,6 +54,7 @@ struct service_options {
   std::chrono::nanoseconds linger = std::chrono::seconds(5);
   /// TCP_NODELAY from the beginning: small sends meet in the ring already.
   bool no_delay = true;
+  engine_kind engine = engine_kind::automatic;
 };
 
 /// What a service did so far.
@@ -59,7 +67,8 @@ struct service_stats {
   std::uint64_t timed_out = 0;  ///< by first_byte, idle or linger
   std::uint64_t breaches = 0;   ///< a kernel wrote what cannot be; its socket was reset
   std::uint64_t ring_bytes = 0;
-  int sockets = 0;  ///< in use now
+  int sockets = 0;     ///< in use now
+  std::string engine;  ///< epoll or io_uring
 };
 
 class service {

@@ -28,6 +28,8 @@ const std::vector<setting>& all() {
       {"CROSSWARP_ENGINE_PATH", "", "folder with engines, looked at before the usual ones"},
       {"CROSSWARP_RDMA_WIRE", "auto",
        "how soft NICs reach each other: auto, socket, ucx; the latter two within a process, too"},
+      {"CROSSWARP_SOCKET_ENGINE", "auto",
+       "how sockets of kernels reach Linux's: auto, epoll, io_uring (epoll where there is none)"},
       {"CROSSWARP_QUEUES", "0", "command queues of a rank; 0: one for each multiprocessor"},
       {"CROSSWARP_QUEUE_DEPTH", "64", "commands that a queue holds, a power of two"},
       {"CROSSWARP_QUEUE_KIND", "pinned",

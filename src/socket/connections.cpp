@@ -24,12 +24,6 @@ std::string peer_key(const words::address& a) {
          static_cast<char>(a.family);
 }
 
-int pending_error(int fd) {
-  int e = 0;
-  socklen_t bytes = sizeof(e);
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes) == 0 ? e : errno;
-}
-
 }  // namespace
 
 // ---- listeners
@@ -53,16 +47,22 @@ std::int64_t worker::start_listen(const words::call_request& r) {
   return e->words.who().value();
 }
 
-/// A place, or room in a queue, has become free.
+/// A place has become free.
 void worker::wake_listeners() {
-  for (const std::uint32_t i : listeners_) wake(*entries_[i]);
+  for (const std::uint32_t i : listeners_) wake_if_starved(*entries_[i]);
+}
+
+void worker::wake_if_starved(entry& l) {
+  if (std::exchange(l.starved, false)) wake(l);
 }
 
 bool worker::accept_some(entry& l) {
   for (int i = 0; i < accepts_per_turn; ++i) {
+    if (stopped_ || l.input_waits) return false;
     // Who finds no place here waits in Linux's backlog.
-    if (stopped_ || l.input_waits || l.queue.size() >= l.backlog || free_.empty()) return false;
-    if (options_.per_listener > 0 && l.connections >= options_.per_listener) return false;
+    l.starved = l.queue.size() >= l.backlog || free_.empty() ||
+                (options_.per_listener > 0 && l.connections >= options_.per_listener);
+    if (l.starved) return false;
     sockaddr_storage peer{};
     socklen_t bytes = 0;
     const int fd = engine_->accept(l.index, peer, bytes);
@@ -132,7 +132,7 @@ void worker::refuse_for_want_of_descriptors(entry& l) {
 void worker::note_taken(entry& e) {
   if (e.listener == nullptr) return;
   std::erase_if(e.listener->queue, [&](const waiting& w) { return w.place == e.index; });
-  wake(*e.listener);
+  wake_if_starved(*e.listener);
 }
 
 /// Connections that nobody accepted are reset, as with Linux. Those before the listener's last
@@ -205,19 +205,23 @@ bool worker::receive(entry& e) {
     e.input_waits = true;
     return false;
   }
-  if (n > 0) {
+  note_received(e, n);
+  return n > 0;
+}
+
+void worker::note_received(entry& e, int n) {
+  if (e.words.has_ended()) {  // meanwhile, by stop()
+    e.lost = e.lost || n > 0;
+  } else if (n > 0) {
     e.heard = true;
     e.since = now_;
     counters_.received_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     e.words.note_received(static_cast<std::uint64_t>(n));
-    return true;
-  }
-  if (n < 0) {
+  } else if (n < 0) {
     fail(e, -n, false);
   } else {
     e.words.end_received();
   }
-  return false;
 }
 
 /// True when there may be more.
@@ -230,12 +234,8 @@ bool worker::send(entry& e) {
       e.output_waits = true;
       return false;
     }
-    if (n < 0) {
-      e.words.break_send(-n);  // what the peer sent before is still to be read
-      return false;
-    }
-    counters_.sent_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
-    e.words.note_sent(static_cast<std::uint64_t>(n));
+    note_sent(e, n);
+    if (n < 0) return false;
     if (e.words.has_to_send()) return true;
   }
   if (e.words.is_finished() && !e.fin_sent) {
@@ -245,10 +245,17 @@ bool worker::send(entry& e) {
   return false;
 }
 
+void worker::note_sent(entry& e, int n) {
+  if (e.words.is_broken()) return;
+  if (n < 0) return e.words.break_send(-n);  // what the peer sent before is still to be read
+  counters_.sent_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+  e.words.note_sent(static_cast<std::uint64_t>(n));
+}
+
 /// The connection ended or failed, and nobody may be reading from it.
 void worker::hear_end(entry& e) {
   if (e.connecting || !e.words.has_ended() || e.words.is_broken()) return;
-  if (const int error = pending_error(e.fd); error != 0) e.words.break_send(error);
+  if (const int error = tcp::pending_error(e.fd); error != 0) e.words.break_send(error);
 }
 
 /// Ends a connection that the kernel has closed, once all of it has left.

@@ -126,7 +126,8 @@ struct service::state_type {
         own(d, news.size()),
         places(d, calls_at_once),
         pool(rings.data(), rings.size()),
-        work(view(), pool, o, socket_impl::make_epoll_engine()) {}
+        engine(socket_impl::make_engine(o.engine)),
+        work(view(), pool, o, std::move(engine.what), d.kind() != device_kind::cpu) {}
 
   [[nodiscard]] words::memory view() const noexcept {
     words::memory m;
@@ -160,7 +161,8 @@ struct service::state_type {
   buffer<words::own_state> own;
   buffer<words::call_place> places;
   socket_impl::ring_pool pool;
-  socket_impl::worker work;  // last: ends before the memory does
+  socket_impl::chosen_engine engine;  // what it was, that is
+  socket_impl::worker work;           // last: ends before the memory does
 };
 
 service::service(device_ref d, const service_options& options)
@@ -177,7 +179,9 @@ void service::stop() {
   state_->work.stop();
 }
 service_stats service::stats() const {
-  return state_->work.stats();
+  service_stats s = state_->work.stats();
+  s.engine = state_->engine.name;
+  return s;
 }
 
 }  // namespace crosswarp::socket

@@ -36,14 +36,27 @@ int open_spare() {
 
 }  // namespace
 
+/// What nobody is there to be told of: no memory. Kernels learn that nothing works any more.
+template <class F>
+bool worker::keep_going(F&& work) noexcept {
+  try {
+    return work();
+  } catch (const std::exception& e) {
+    log::error(-1, "sockets: ", e.what(), "; all of them are shut down");
+    stop();
+    return false;
+  }
+}
+
 // ---- making and ending
 
 worker::worker(const words::memory& m, ring_pool& pool, const socket::service_options& o,
-               std::unique_ptr<engine> e)
+               std::unique_ptr<engine> e, bool hears_itself)
     : m_(m),
       options_(o),
       pool_(pool),
       engine_(std::move(e)),
+      hears_itself_(hears_itself),
       spare_(open_spare()),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (bell_ < 0) throw error::from_errno(errno, "eventfd");
@@ -58,9 +71,13 @@ worker::worker(const words::memory& m, ring_pool& pool, const socket::service_op
 
 worker::~worker() {
   quit_.store(true, std::memory_order_release);  // what kernels did, which have ended, is before it
+  rouse();
   thread_.join();
   for (const auto& e : entries_) {
-    if (e->fd >= 0) close(e->fd);
+    (void)keep_going([&] {
+      drop_descriptor(*e, false);
+      return true;
+    });
   }
   if (spare_ >= 0) close(spare_);
   close(bell_);
@@ -82,18 +99,6 @@ socket::service_stats worker::stats() const {
 }
 
 // ---- whose turn it is
-
-/// What nobody is there to be told of: no memory. Kernels learn that nothing works any more.
-template <class F>
-bool worker::keep_going(F&& work) noexcept {
-  try {
-    return work();
-  } catch (const std::exception& e) {
-    log::error(-1, "sockets: ", e.what(), "; all of them are shut down");
-    stop();
-    return false;
-  }
-}
 
 /// `work` unless another thread is at it.
 template <class F>
@@ -134,7 +139,7 @@ void worker::lend() noexcept {
 }
 
 void worker::attend(std::uint32_t place) noexcept {
-  attend_by([&] { return hear_bell_of(place) && serve_all(); });
+  attend_by([&] { return hear_bell_of(place) && serve_at_once(); });
   if (leftover_.load(std::memory_order_relaxed)) rouse();
 }
 
@@ -162,9 +167,11 @@ void worker::run() {
     }
     nap = shortest_nap;
     clock::duration idle_for{};
+    bool is_called = false;
     const outcome did = work_in_turn([&] {
       const bool any = turn();
       idle_for = now_ - last_;
+      is_called = !hears_itself_ && stalled_.empty();
       return any;
     });
     if (did == outcome::worked) {
@@ -173,7 +180,7 @@ void worker::run() {
     }
     // Kernel threads may want this core.
     if (look % 32 == 0 || exec::cpu::crowded()) std::this_thread::yield();
-    if (look % 16 == 0) rest(idle_for);
+    if (look % 16 == 0) rest(idle_for, is_called);
   }
 }
 
@@ -189,15 +196,16 @@ bool worker::ends(clock::time_point& since) {
 }
 
 /// Sleeps until the engine has something, a little at a time: the longer nothing was to be done,
-/// the longer, and at most a millisecond. A GPU cannot wake a thread, so bells are looked at all
-/// the time.
-void worker::rest(clock::duration idle_for) {
+/// the longer. A GPU cannot wake a thread, so its bells are looked at each millisecond; CPU kernels
+/// have theirs heard, and only room that they made in a full ring is to be found.
+void worker::rest(clock::duration idle_for, bool is_called) {
   using us = std::chrono::microseconds;
   constexpr us patience(100);
   constexpr us recently(2000);
   constexpr us long_ago(50'000);
   if (idle_for < patience) return;
-  (void)sleep(idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : us(1000), true);
+  const us longest(is_called ? 10'000 : 1000);
+  (void)sleep(idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : longest, true);
 }
 
 /// True when somebody called.
@@ -225,7 +233,12 @@ bool worker::turn() {
   const bool drained = look_at_stalled();
   const bool moved = serve_all();
   const bool told = hear_engine();
-  if (now_ - last_sweep_ > std::chrono::milliseconds(20)) sweep(now_);
+  if (now_ > next_sweep_) {
+    sweep(now_);
+    // However many there are, it takes no more than a hundredth of the time.
+    next_sweep_ = now_ + std::max<clock::duration>(std::chrono::milliseconds(20),
+                                                   100 * (clock::now() - now_));
+  }
   return rung || called || drained || moved || told;
 }
 
@@ -275,15 +288,39 @@ bool worker::hear_engine() {
   for (const completion& c : done_) {
     entry& e = *entries_[c.token];
     if (e.fd < 0) continue;  // ended by one before it
-    if (c.which == direction::input) e.input_waits = false;
-    if (c.which == direction::output) {
-      e.output_waits = false;
-      if (e.connecting) finish_connect(e, c.result);
-    }
-    if (c.which == direction::end) hear_end(e);
+    hear_completion(e, c);
     wake(e);
   }
   return !done_.empty();
+}
+
+void worker::hear_completion(entry& e, const completion& c) {
+  const bool again = c.result == -EAGAIN;
+  switch (c.which) {
+    case direction::input:
+      e.input_waits = false;
+      if (!again) note_received(e, c.result);
+      break;
+    case direction::output:
+      e.output_waits = false;
+      if (e.connecting) {
+        finish_connect(e, c.result);
+      } else if (!again) {
+        note_sent(e, c.result);
+      }
+      break;
+    case direction::end:
+      hear_end(e);
+      break;
+  }
+}
+
+/// Serves those with work, and looks what came of it where that begins with a look.
+bool worker::serve_at_once() {
+  const bool any = serve_all();
+  if (!engine_->gathers()) return any;
+  if (hear_engine() && serve_all()) (void)hear_engine();
+  return any;
 }
 
 /// Each of those with work once, so that nobody waits for one that has much.
@@ -337,7 +374,6 @@ bool worker::look_at_stalled() {
 
 /// Deadlines.
 void worker::sweep(clock::time_point now) {
-  last_sweep_ = now;
   for (const auto& p : entries_) {
     entry& e = *p;
     if (e.is != kind::connection || e.fd < 0 || e.connecting) continue;
@@ -428,7 +464,7 @@ worker::entry* worker::take_entry(bool listener) {
   if (!e.words.begin(listener)) return nullptr;
   free_.pop_front();
   e.is = listener ? kind::listener : kind::connection;
-  e.input_waits = e.output_waits = e.connecting = e.fin_sent = e.heard = false;
+  e.input_waits = e.output_waits = e.connecting = e.fin_sent = e.heard = e.lost = false;
   e.listener = nullptr;
   counters_.sockets.fetch_add(1, std::memory_order_relaxed);
   return &e;
@@ -456,8 +492,9 @@ void worker::wake(entry& e) {
 
 void worker::drop_descriptor(entry& e, bool reset) {
   if (e.fd < 0) return;
-  engine_->remove(e.index);
-  if (reset) tcp::reset_on_close(e.fd);
+  // Who closes without having read resets: also what the engine has read, or no kernel will.
+  const bool unread = engine_->remove(e.index) || e.lost;
+  if (reset || unread) tcp::reset_on_close(e.fd);
   close(e.fd);
   e.fd = -1;
 }

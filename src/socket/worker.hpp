@@ -15,14 +15,18 @@ namespace crosswarp::socket_impl {
 
 class worker {
  public:
+  /// `hears_itself`: kernels are on a GPU, and do not call attend().
   worker(const device::socket::memory& m, ring_pool& pool, const socket::service_options& o,
-         std::unique_ptr<engine> e);
+         std::unique_ptr<engine> e, bool hears_itself);
   ~worker();
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
 
   // ---- any thread
-  void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
+  void stop() noexcept {
+    stop_.store(true, std::memory_order_relaxed);
+    rouse();
+  }
 
   // ---- threads of CPU kernels
   /// One that waits: does some work, or sleeps a little until there is some.
@@ -55,13 +59,15 @@ class worker {
     bool active = false;        ///< in the list of those
     bool stalled = false;       ///< in the list of those
     bool heard = false;         ///< a byte has come
+    bool lost = false;          ///< bytes have come that no kernel will read
     clock::time_point since{};  ///< of the last byte; of the end, once the kernel has closed it
     std::string peer;           ///< whom it counts against, see per_peer
     entry* listener = nullptr;  ///< that it came from, while that lives
     // Of a listener.
     std::deque<waiting> queue;  ///< connections that no kernel was seen to take
     std::size_t backlog = 0;
-    int connections = 0;  ///< that live
+    int connections = 0;   ///< that live
+    bool starved = false;  ///< there was no place for another one
   };
 
   // ---- whose turn it is
@@ -80,7 +86,7 @@ class worker {
   // ---- the thread
   void run();
   bool ends(clock::time_point& since);
-  void rest(clock::duration idle_for);
+  void rest(clock::duration idle_for, bool is_called);
   [[nodiscard]] bool sleep(std::chrono::nanoseconds at_most, bool for_engine) noexcept;
   void rouse() noexcept;
 
@@ -91,7 +97,9 @@ class worker {
   void hear_bell(entry& e, mark bell);
   bool hear_calls();
   bool hear_engine();
+  void hear_completion(entry& e, const completion& c);
   bool serve_all();
+  bool serve_at_once();
   bool serve(entry& e);
   bool look_at_stalled();
   void sweep(clock::time_point now);
@@ -115,6 +123,7 @@ class worker {
 
   // ---- listeners
   void wake_listeners();
+  void wake_if_starved(entry& l);
   bool accept_some(entry& l);
   bool admit(entry& l, int fd, const sockaddr_storage& peer, socklen_t bytes);
   void refuse(int fd);
@@ -125,7 +134,9 @@ class worker {
   // ---- connections
   void finish_connect(entry& e, int result);
   bool receive(entry& e);
+  void note_received(entry& e, int n);
   bool send(entry& e);
+  void note_sent(entry& e, int n);
   void hear_end(entry& e);
   bool end_if_done(entry& e);
 
@@ -133,6 +144,7 @@ class worker {
   const socket::service_options options_;
   ring_pool& pool_;
   std::unique_ptr<engine> engine_;
+  const bool hears_itself_;
   std::vector<std::unique_ptr<entry>> entries_;  // by place in the table
   std::vector<std::uint64_t> bells_seen_;
   std::vector<std::uint64_t> calls_seen_;
@@ -146,7 +158,7 @@ class worker {
   bool stopped_ = false;
   bool closing_ = false;
   clock::time_point now_{};
-  clock::time_point last_sweep_{};
+  clock::time_point next_sweep_{};
 
   /// Written by the thread, read by all.
   struct counters {

@@ -1179,4 +1179,52 @@ TEST(SocketService, RefusesOptionsOutOfRange) {
   EXPECT_TRUE(refused([](auto& o) { o.idle = std::chrono::nanoseconds(-1); }));
 }
 
+/// CROSSWARP_SOCKET_ENGINE while it lives.
+class engine_variable {
+ public:
+  explicit engine_variable(const char* value) {
+    if (const char* old = std::getenv(name)) before_ = old;
+    setenv(name, value, 1);
+  }
+  ~engine_variable() { before_ ? setenv(name, before_->c_str(), 1) : unsetenv(name); }
+  engine_variable(const engine_variable&) = delete;
+  engine_variable& operator=(const engine_variable&) = delete;
+
+ private:
+  static constexpr const char* name = "CROSSWARP_SOCKET_ENGINE";
+  std::optional<std::string> before_;
+};
+
+std::string engine_of(cw::socket::engine_kind wanted) {
+  return cw::socket::service(test_device(), {.ring_budget = 1 << 20, .engine = wanted})
+      .stats()
+      .engine;
+}
+
+TEST(SocketService, HasTheEngineThatWasAskedFor) {
+  using kind = cw::socket::engine_kind;
+  // What it is where the build or Linux has none.
+  const std::string completions = engine_of(kind::io_uring);
+  EXPECT_TRUE(completions == "io_uring" || completions == "epoll") << completions;
+  {
+    const engine_variable v("epoll");
+    EXPECT_EQ(engine_of(kind::automatic), "epoll");
+    EXPECT_EQ(engine_of(kind::io_uring), completions);
+  }
+  const engine_variable v("io_uring");
+  EXPECT_EQ(engine_of(kind::automatic), completions);
+  EXPECT_EQ(engine_of(kind::epoll), "epoll");
+}
+
+TEST(SocketService, AnEngineThatDoesNotExistIsRefused) {
+  const engine_variable v("kqueue");
+  try {
+    (void)engine_of(cw::socket::engine_kind::automatic);
+    FAIL() << "was made";
+  } catch (const cw::error& e) {
+    EXPECT_EQ(e.code(), cw::errc::invalid_argument);
+    EXPECT_NE(std::string(e.what()).find("auto, epoll or io_uring"), std::string::npos) << e.what();
+  }
+}
+
 }  // namespace

@@ -407,7 +407,8 @@ TEST(Command, InfoTellsWhatIsBuiltIn) {
   process p = command({"info", "--json"});
   ASSERT_TRUE(p.wait(limit));
   EXPECT_EQ(p.code(), 0) << p.report();
-  for (const char* feature : {"cuda", "fibers", "pmix", "topology", "checked", "schedules"}) {
+  for (const char* feature :
+       {"cuda", "fibers", "pmix", "topology", "checked", "schedules", "io_uring"}) {
     EXPECT_THAT(p.out(), HasSubstr("\"" + std::string(feature) + "\": "));
   }
 }
@@ -425,6 +426,20 @@ TEST(Command, InfoTellsWhichEnginesThereAre) {
   EXPECT_EQ(all[1]["name"], "ucx");
   EXPECT_EQ(all[1]["found"], CROSSWARP_HAVE_UCX != 0) << p.report();
   for (const auto& e : all) EXPECT_NE(e["where_or_why"], "") << p.report();
+}
+
+TEST(Command, InfoTellsWhichEngineSocketsHave) {
+  const auto of = [](const std::string& wanted) {
+    process p({CROSSWARP_COMMAND, "info", "--json"}, {{"CROSSWARP_SOCKET_ENGINE", wanted}});
+    EXPECT_TRUE(p.wait(limit));
+    EXPECT_EQ(p.code(), 0) << p.report();
+    return nlohmann::json::parse(p.out())["sockets"];
+  };
+  EXPECT_EQ(of("epoll")["engine"], "epoll");
+  const auto completions = of("io_uring");
+  EXPECT_EQ(completions["engine"],
+            completions["no_io_uring_because"].is_null() ? "io_uring" : "epoll");
+  EXPECT_THAT(of("kqueue")["wrong"].get<std::string>(), HasSubstr("auto, epoll or io_uring"));
 }
 
 TEST(Command, InfoListsRdmaDevices) {

@@ -202,6 +202,12 @@ std::int64_t get_option(int fd, option which) noexcept {
   return getsockopt(fd, o.level, o.name, &v, &bytes) == 0 ? v : -errno;
 }
 
+int pending_error(int fd) noexcept {
+  int e = 0;
+  socklen_t bytes = sizeof(e);
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes) == 0 ? e : errno;
+}
+
 void reset_on_close(int fd) noexcept {
   const linger now{1, 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));

@@ -28,6 +28,8 @@ void remove_path(const device::socket::address& a) noexcept;
 
 int set_option(int fd, device::socket::option which, std::int64_t value) noexcept;
 std::int64_t get_option(int fd, device::socket::option which) noexcept;
+/// The error of a connection or of what was sent, once; 0: none.
+int pending_error(int fd) noexcept;
 /// close() will tell the peer that the connection was reset.
 void reset_on_close(int fd) noexcept;
 

@@ -7,6 +7,7 @@
 
 #include "crosswarp/error.hpp"
 #include "socket/engine.hpp"
+#include "transports/tcp/address.hpp"
 
 namespace crosswarp::socket_impl {
 
@@ -30,11 +31,12 @@ class epoll_engine final : public engine {
     return epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
   }
 
-  void remove(std::uint32_t token) override {
+  bool remove(std::uint32_t token) override {
     watched& w = all_[token];
     epoll_ctl(epoll_, EPOLL_CTL_DEL, w.fd, nullptr);
     ++w.life;  // events that were fetched already are another one's
     w.fd = -1;
+    return false;  // what nobody asked for is with Linux
   }
 
   int receive(std::uint32_t token, std::span<iovec> to) override {
@@ -83,6 +85,7 @@ class epoll_engine final : public engine {
     const int n = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < n; ++i) note(events[static_cast<std::size_t>(i)], done);
   }
+  [[nodiscard]] bool gathers() const noexcept override { return false; }
   [[nodiscard]] int descriptor() const noexcept override { return epoll_; }
 
  private:
@@ -122,7 +125,7 @@ class epoll_engine final : public engine {
     if (w.connecting) {
       if (!over && (e.events & EPOLLOUT) == 0) return;
       w.connecting = false;
-      done.push_back({token, direction::output, -pending_error(w.fd)});
+      done.push_back({token, direction::output, -tcp::pending_error(w.fd)});
       return;
     }
     if (over || (e.events & EPOLLRDHUP) != 0) w.ends = true;
@@ -135,12 +138,6 @@ class epoll_engine final : public engine {
       done.push_back({token, direction::output, -EAGAIN});
     }
     if (over) done.push_back({token, direction::end, 0});
-  }
-
-  static int pending_error(int fd) {
-    int e = 0;
-    socklen_t bytes = sizeof(e);
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes) == 0 ? e : errno;
   }
 
   int epoll_;

@@ -1,0 +1,74 @@
+// The host's half of bench socket: clients, and a server written for epoll to compare with.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+
+namespace crosswarp::bench {
+
+/// Sends back what comes, at an address of this machine, on a thread of its own.
+class epoll_echo {
+ public:
+  epoll_echo();
+  ~epoll_echo();
+  epoll_echo(const epoll_echo&) = delete;
+  epoll_echo& operator=(const epoll_echo&) = delete;
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  void run();
+  int listener_;
+  int epoll_;
+  std::uint16_t port_ = 0;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// Connections to `port` that say nothing, held by a process of their own: each end has a
+/// descriptor, and a process has a limit of them.
+class idle_connections {
+ public:
+  idle_connections(std::uint16_t port, int count);
+  ~idle_connections();
+  idle_connections(const idle_connections&) = delete;
+  idle_connections& operator=(const idle_connections&) = delete;
+
+ private:
+  pid_t holder_ = -1;
+  int lives_ = -1;  ///< the process ends when this closes
+};
+/// How many connections a process of this one's limits can have, at most `wanted`. Raises the soft
+/// limit to the hard one.
+int possible_connections(int wanted);
+
+// What clients of an echo server at `port` measure. Each throws error(system) when the server
+// does not answer for 10 s.
+
+/// Of one byte, the median of `rounds`, in us.
+double round_trip(std::uint16_t port, int rounds);
+/// `streams` connections that send `bytes` each and read them back, in GB/s.
+double stream_rate(std::uint16_t port, int streams, std::size_t bytes);
+/// Connect, one byte there and back, close; connections per second, one after the other.
+double connection_rate(std::uint16_t port, int count);
+
+/// A program that runs while this lives.
+class program {
+ public:
+  /// Returns when something listens at `port`. Throws error(system) when nothing does.
+  program(const std::string& path, const std::string& arguments, std::uint16_t port);
+  ~program();
+  program(const program&) = delete;
+  program& operator=(const program&) = delete;
+
+ private:
+  pid_t pid_ = -1;
+};
+/// A port that nobody has now.
+std::uint16_t free_port();
+
+}  // namespace crosswarp::bench
