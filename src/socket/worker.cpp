@@ -465,8 +465,10 @@ void worker::drop_descriptor(entry& e, bool reset) {
 /// The connection is over; the kernel learns why when it has read what came before.
 void worker::fail(entry& e, int error, bool reset) {
   e.connecting = false;
-  e.words.break_send(error);
+  // The receiver's mark first: who polls and finds `broken` finds the error with recv(), too.
+  e.words.set_error(error);
   if (!e.words.has_ended()) e.words.end_received();
+  e.words.break_send(error);
   drop_descriptor(e, reset);
 }
 

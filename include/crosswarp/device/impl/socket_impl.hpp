@@ -340,9 +340,9 @@ CW_FN inline std::uint16_t service::look_at(const poll_item& item) const noexcep
   if (!is_valid(item.socket)) return event::invalid;
   const std::uint32_t i = item.socket.index();
   const auto& own = m_.own[i];
-  // pairs with slot::tell_received() and tell_sent(), as in the calls that follow
+  // Relaxed: the calls that follow look again, with acquire, and see no less.
   const mark head =
-      mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
+      mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::relaxed));
   if (own.shared.is_listener != 0) {
     const bool waits =
         head.has(failed) ||
@@ -350,7 +350,7 @@ CW_FN inline std::uint16_t service::look_at(const poll_item& item) const noexcep
             device_atomic<std::uint64_t>(m_.own[i].receiver.tail).load(order::relaxed);
     return waits ? static_cast<std::uint16_t>(event::readable & item.wanted) : 0;
   }
-  const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
+  const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::relaxed));
   unsigned found = 0;
   const bool no_more = head.has(ended | failed);
   if (head.position() != own.receiver.tail || no_more || own.receiver.shut != 0) {
@@ -371,8 +371,10 @@ CW_FN inline std::int64_t service::poll(const G& g, poll_item* items, int n, pat
   deadline by(p.within(limits_));
   const system_atomic<std::uint64_t> activity(*m_.activity);
   for (;;) {
-    // pairs with slot::tell_*(): what changes after this look changes the word, too
-    const std::uint64_t seen = leader_of(g, [&] { return activity.load(order::acquire); });
+    // pairs with slot::tell_activity(): what changes after this look changes the word, too
+    const std::uint64_t seen = leader_of(g, [&] {
+      return activity.load(order::acquire);  // unseen: the news are atomics
+    });
     bool mine = false;
     for (int k = g.rank(); k < n; k += g.size()) {
       items[k].ready = look_at(items[k]);
