@@ -171,7 +171,7 @@ void slot::note_received(std::uint64_t bytes) {
 }
 
 void slot::end_received() {
-  receive_flags_ = error_ != 0 ? words::failed : words::ended;
+  receive_flags_ |= error_ != 0 ? words::failed : words::ended;
   tell_received();
 }
 
@@ -253,6 +253,15 @@ void slot::set_error(int error) {
   error_ = error;
   // Relaxed: told with `failed` or `broken`, which release.
   shared(m_->state[index_].error).store(static_cast<std::uint64_t>(error), relaxed);
+}
+
+void slot::offer_lane(words::lane_link l) {
+  // Relaxed: the marks are told with release.
+  shared(m_->state[index_].lane).store(l.word(), relaxed);
+  receive_flags_ |= words::around;
+  send_flags_ |= words::around;
+  tell_received();
+  tell_sent();
 }
 
 void slot::tell_sent() {

@@ -39,11 +39,12 @@ int open_spare() {
 // ---- making and ending
 
 worker::worker(const words::memory& m, ring_pool& pool, const socket::service_options& o,
-               std::unique_ptr<engine> e)
+               std::unique_ptr<engine> e, lanes* around)
     : m_(m),
       options_(o),
       pool_(pool),
       engine_(std::move(e)),
+      around_(around),
       spare_(open_spare()),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (bell_ < 0) throw error::from_errno(errno, "eventfd");
@@ -71,6 +72,7 @@ socket::service_stats worker::stats() const {
   socket::service_stats s;
   s.accepted = counters_.accepted.load(relaxed);
   s.connected = counters_.connected.load(relaxed);
+  s.around = counters_.around.load(relaxed);
   s.received_bytes = counters_.received_bytes.load(relaxed);
   s.sent_bytes = counters_.sent_bytes.load(relaxed);
   s.refused = counters_.refused.load(relaxed);
@@ -225,8 +227,9 @@ bool worker::turn() {
   const bool drained = look_at_stalled();
   const bool moved = serve_all();
   const bool told = hear_engine();
+  const bool met = look_at_lanes();
   if (now_ - last_sweep_ > std::chrono::milliseconds(20)) sweep(now_);
-  return rung || called || drained || moved || told;
+  return rung || called || drained || moved || told || met;
 }
 
 bool worker::hear_bells() {
@@ -377,7 +380,8 @@ bool worker::close_all(clock::time_point since) {
     closing_ = true;
     for (const auto& e : entries_) {
       if (e->is == kind::free) continue;
-      e->words.close();
+      const bool all_read = !e->lane || e->words.is_closed() || around_->finish(e->lane);
+      e->words.close(all_read ? words::closed : words::closed | words::reset);
       wake(*e);
     }
   }
@@ -435,6 +439,7 @@ worker::entry* worker::take_entry(bool listener) {
 }
 
 void worker::release(entry& e) {
+  leave_lane(e);
   e.words.end();
   if (!e.peer.empty() && --per_peer_[e.peer] == 0) per_peer_.erase(e.peer);
   e.peer.clear();
@@ -456,6 +461,7 @@ void worker::wake(entry& e) {
 
 void worker::drop_descriptor(entry& e, bool reset) {
   if (e.fd < 0) return;
+  settle_lane(e, true);  // another connection may have these names soon
   engine_->remove(e.index);
   if (reset) tcp::reset_on_close(e.fd);
   close(e.fd);
@@ -465,6 +471,7 @@ void worker::drop_descriptor(entry& e, bool reset) {
 /// The connection is over; the kernel learns why when it has read what came before.
 void worker::fail(entry& e, int error, bool reset) {
   e.connecting = false;
+  settle_lane(e, true);
   // The receiver's mark first: who polls and finds `broken` finds the error with recv(), too.
   e.words.set_error(error);
   if (!e.words.has_ended()) e.words.end_received();

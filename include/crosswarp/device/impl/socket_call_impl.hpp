@@ -32,16 +32,14 @@ CW_FN inline bool service::reclaim(std::uint32_t place) const noexcept {
       system_atomic<std::uint64_t>(m_.call_bells[place]).load(order::relaxed)) {
     return false;
   }
+  const device_atomic<std::uint32_t> state(p.state);
   std::uint32_t left = impl::place_left;
-  // acquire: pairs with the release in ask(), for `number`
-  if (!device_atomic<std::uint32_t>(p.state).compare_exchange(left, impl::place_taken,
-                                                              order::acquire)) {
-    return false;
-  }
+  // Pairs with the release in ask(), for `number`, which the answer orders as well if it is there.
+  const auto acquire = order::acquire;  // unseen: it is there but in the rare case below
+  if (!state.compare_exchange(left, impl::place_taken, acquire)) return false;
   // pairs with worker::answer()
   if (answered.load(order::acquire) != p.number) {
     // Reclaimed and left again since the look above. Pairs with the acquire above.
-    const device_atomic<std::uint32_t> state(p.state);
     state.store(impl::place_left, order::release);  // unseen: too seldom
     return false;
   }
@@ -109,12 +107,15 @@ CW_FN inline void service::adopt(handle s, bool listener) const noexcept {
     return system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(w)).load(order::relaxed);
   };
   own_state& own = m_.own[i];
-  own.sender.head = own.sender.from = mark::of(word(n.sent)).position();
+  own.sender.head = own.sender.from = own.sender.start = mark::of(word(n.sent)).position();
   own.sender.ring = word(n.send_ring);
-  own.sender.shut = 0;
+  own.sender.lane = 0;
+  own.sender.shut = own.sender.refused = 0;
   // Relaxed: as the handle is passed on, see is_valid(). Atomic, as one whose handle is stale may
   // look.
   device_atomic<std::uint64_t>(own.receiver.tail).store(n.start, order::relaxed);
+  own.receiver.start = own.receiver.seen = n.start;
+  own.receiver.lane = 0;
   own.receiver.shut = 0;
   own.shared.is_listener = listener ? 1 : 0;
   own.shared.error_told = 0;
@@ -165,7 +166,7 @@ CW_FN inline std::int64_t service::wait_connected(handle s, const wait_limits& l
       },
       by);
   if (outcome != status::ok) return impl::errno_of(outcome, l);
-  return sent.has(connected) ? 0 : tell_error(i, -EPIPE);
+  return sent.has(connected) ? 0 : tell_error(i, error_of(i), -EPIPE);
 }
 
 template <group G>
