@@ -41,6 +41,8 @@ struct plan {
   std::uint64_t bytes = 3;    ///< that go each way
   bool resets = false;        ///< clients end by abort()
   bool slow_answers = false;  ///< until a call has been given up
+  std::size_t pages = 32;     ///< of memory for rings
+  bool lanes = false;         ///< connections go around the worker after some bytes
 };
 
 struct report {
@@ -54,8 +56,9 @@ struct report {
 
 /// A service's memory, made anew for each execution.
 struct service_memory {
-  explicit service_memory(cw::device_ref d)
-      : rings(d, 32 * page),
+  service_memory(cw::device_ref d, const plan& p)
+      : rings(d, p.pages * page),
+        lanes(d, places * (sizeof(sock::lane) + page)),
         news(d, places),
         names(d, places),
         replies(d, 1),
@@ -78,8 +81,16 @@ struct service_memory {
     m.rings = rings.data();
     m.own = own.data();
     m.places = calls.data();
+    if (!p.lanes) return;
+    dev::peer_table one;
+    one.even = lanes.data();
+    one.count = 1;
+    m.lanes = {one, 0, 0, places};
+    m.lane_rings = {one, 0, places * sizeof(sock::lane), places * page};
+    m.lane_bytes = page;
   }
   cw::buffer<std::byte> rings;
+  cw::buffer<std::byte> lanes;
   cw::buffer<sock::news> news;
   cw::buffer<sock::names> names;
   cw::buffer<sock::call_reply> replies;
@@ -132,9 +143,14 @@ class model_worker {
     bool lives = false;
     bool connecting = false;
     std::uint32_t peer = none;
+    // The lane of a place has its number.
+    std::uint32_t met = none;  ///< whose lane its kernels are to write
+    bool told = false;         ///< of it
+    bool lane_in_use = false;  ///< by the kernels of the other end
   };
 
   bool turn() {
+    ++turns_;
     bool any = hear_call();
     for (std::uint32_t i = 0; i < places; ++i) any = hear_bell(i) || any;
     for (std::uint32_t i = 0; i < places; ++i) any = (all_[i].lives && serve(i)) || any;
@@ -180,10 +196,11 @@ class model_worker {
   std::uint32_t begin(bool listener) {
     for (std::uint32_t k = 0; k < places; ++k) {
       const std::uint32_t i = (next_ + k) % places;
-      if (all_[i].lives || !all_[i].words.begin(listener)) continue;
+      if (all_[i].lives || all_[i].lane_in_use || !all_[i].words.begin(listener)) continue;
       next_ = i + 1;
       all_[i].lives = true;
-      all_[i].peer = none;
+      all_[i].peer = all_[i].met = none;
+      all_[i].told = false;
       return i;
     }
     return none;
@@ -199,14 +216,41 @@ class model_worker {
       return true;
     }
     if (p.connecting && !p.words.is_closed()) return connect(i);
-    const bool moved = send(p);
+    const bool moved = send(p) || tell_lane(p, false);
     if (!p.words.is_closed()) return moved;
     const bool reset = p.words.is_reset() || p.words.has_unread();
     if (!reset && p.peer != none && p.words.has_to_send()) return moved;
     end_peer(p, reset);
+    if (p.met != none) all_[p.met].lane_in_use = false;
     p.words.end();
     p.lives = p.connecting = false;
     return true;
+  }
+
+  /// The two ends meet when some bytes have gone through here; each is told by itself, in a turn of
+  /// its own, and at last before it is told of an end.
+  bool tell_lane(place& p, bool now) {
+    if (p.met == none || p.told || (!now && turns_ % 3 != p.words.who().index() % 3)) return false;
+    p.told = true;
+    p.words.offer_lane(sock::lane_link(p.words.who().index(), 0, p.met));
+    return true;
+  }
+  void meet(place& p) {
+    place& o = all_[p.peer];
+    for (place* const x : {&p, &o}) {
+      const std::uint32_t i = x->words.who().index();
+      sock::lane& l = m_.lanes.local()[i];
+      for (std::uint64_t* const w : {&l.in.head, &l.in.from, &l.out.tail}) {
+        dev::system_atomic<std::uint64_t>(*w).store(0, dev::order::relaxed);
+      }
+      std::memset(m_.lane_rings.local() + i * page, 0, page);
+      x->lane_in_use = true;
+      x->met = all_[x->peer].words.who().index();
+    }
+  }
+  void end_received(place& p) {
+    (void)tell_lane(p, true);
+    if (!p.words.has_ended()) p.words.end_received();
   }
 
   /// The other end waits for accept() first: a kernel may have it before this one is told.
@@ -245,11 +289,12 @@ class model_worker {
       std::memcpy(in.front().iov_base, out.front().iov_base, n);
       to->words.note_received(n);
       p.words.note_sent(n);
+      if (plan_.lanes && p.met == none) meet(p);
       moved = true;
     }
     if (p.words.is_finished() && !p.words.has_to_send() && p.peer != none &&
         !all_[p.peer].words.has_ended()) {
-      all_[p.peer].words.end_received();
+      end_received(all_[p.peer]);
       moved = true;
     }
     return moved;
@@ -260,7 +305,7 @@ class model_worker {
     place& o = all_[p.peer];
     o.peer = none;
     if (reset) o.words.set_error(ECONNRESET);
-    if (!o.words.has_ended()) o.words.end_received();
+    end_received(o);
     if (reset) o.words.break_send(ECONNRESET);
   }
 
@@ -273,6 +318,7 @@ class model_worker {
   report* r_;
   std::deque<place> all_;
   std::uint64_t calls_ = 0;
+  unsigned turns_ = 0;
   std::uint32_t listener_ = none;
   std::uint32_t next_ = 0;
 };
@@ -432,7 +478,7 @@ class SocketModel : public testing::Test {
       o.heap_bytes = 1U << 16U;
       o.self_test = false;
       cw::run_local(1, o, [&](cw::world& w) {
-        service_memory memory(device);
+        service_memory memory(device, p);
         cw::buffer<report> out(device, 1);
         model_worker worker(memory, p, out.data());
         cw::launch(w, {.blocks = 1 + p.servers + p.clients}, beside_the_worker{}, &worker,
@@ -460,6 +506,20 @@ TEST_F(SocketModel, AnEndIsAPosition) {
 TEST_F(SocketModel, RingsGoRoundAndGrow) {
   explore(cw::schedule::random(20261116, 60), {.bytes = 14'000});
   explore(cw::schedule::random(20261117, 40), {.bytes = 9000, .resets = true});
+}
+
+/// What one gives back another gets, while both are at work.
+TEST_F(SocketModel, RingsGrowIntoWhatOthersHad) {
+  explore(cw::schedule::random(20261120, 60),
+          {.servers = 2, .clients = 2, .connections = 2, .bytes = 9000, .pages = 13});
+}
+
+TEST_F(SocketModel, LanesTakeOverAtAPosition) {
+  explore(cw::schedule::exhaustive(1, 300), {.bytes = 9, .lanes = true});
+  explore(cw::schedule::random(20261121, 60), {.bytes = 9000, .lanes = true});
+  explore(cw::schedule::random(20261122, 40), {.bytes = 9000, .resets = true, .lanes = true});
+  explore(cw::schedule::random(20261123, 40),
+          {.servers = 2, .clients = 2, .connections = 3, .bytes = 4500, .lanes = true});
 }
 
 TEST_F(SocketModel, PlacesAreUsedAgainBySeveral) {
