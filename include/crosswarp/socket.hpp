@@ -17,6 +17,10 @@
 #include "crosswarp/device/socket.hpp"
 #include "crosswarp/device_ref.hpp"
 
+namespace crosswarp {
+class world;
+}
+
 namespace crosswarp::socket {
 
 using device::socket::address;
@@ -55,12 +59,19 @@ struct service_options {
   /// TCP_NODELAY from the beginning: small sends meet in the ring already.
   bool no_delay = true;
   engine_kind engine = engine_kind::automatic;
+  /// Of a world's service: connections at a time, per rank, whose other end is of the same service
+  /// on a rank that is mapped here, and that go around TCP by memory which both write; 0: none.
+  /// Kernels do not notice. Others stay with TCP, and so do all when first_byte or idle is set.
+  int lanes = 64;
+  /// Bytes of a lane's ring, a power of two from 4 KiB on.
+  std::size_t lane_bytes = 64 * 1024;
 };
 
 /// What a service did so far.
 struct service_stats {
   std::uint64_t accepted = 0;
   std::uint64_t connected = 0;
+  std::uint64_t around = 0;  ///< connections that may go around TCP, see service_options::lanes
   std::uint64_t received_bytes = 0;
   std::uint64_t sent_bytes = 0;
   std::uint64_t refused = 0;    ///< connections that were reset: too many, no descriptor left
@@ -75,15 +86,18 @@ class service {
  public:
   /// For kernels on `d`. Throws error(invalid_argument) for options out of range.
   explicit service(device_ref d, const service_options& options = {});
+  /// For kernels of this rank, with the world's limits. Making and destroying it is collective,
+  /// with the same `lanes` and `lane_bytes` on all ranks, else error(asymmetric).
+  explicit service(world& w, const service_options& options = {});
   /// Closes all sockets. Kernels that use it have ended; what they sent is delivered, see `linger`.
   ~service();
   service(service&&) noexcept;
   service& operator=(service&&) = delete;
 
-  /// For kernels, by value; valid while this lives. `limits` end its waits: a world's, or by
-  /// default 30 s.
-  [[nodiscard]] device::socket::service device(
-      const device::wait_limits& limits = {}) const noexcept;
+  /// For kernels, by value; valid while this lives. `limits` end its waits; by default the world's,
+  /// or 30 s.
+  [[nodiscard]] device::socket::service device() const noexcept;
+  [[nodiscard]] device::socket::service device(const device::wait_limits& limits) const noexcept;
 
   /// Ends what kernels wait for: all calls but close() fail with -ESHUTDOWN from now on, or with
   /// -EPIPE and 0 where that was told already.

@@ -104,6 +104,7 @@ bool worker::admit(entry& l, int fd, const sockaddr_storage& peer, socklen_t byt
   if (options_.no_delay) (void)tcp::set_option(fd, words::option::no_delay, 1);
   e->words.called() = {tcp::own_name(fd), from};
   e->words.note_connected();
+  offer_lane(*e);
   l.queue.push_back({e->index, l.words.push(e->words.who())});
   counters_.accepted.fetch_add(1, std::memory_order_relaxed);
   wake(*e);
@@ -183,6 +184,7 @@ void worker::finish_connect(entry& e, int result) {
   e.words.called() = {tcp::own_name(e.fd), tcp::peer_name(e.fd)};
   e.since = now_;
   e.words.note_connected();
+  offer_lane(e);
   counters_.connected.fetch_add(1, std::memory_order_relaxed);
   wake(e);
 }
@@ -220,6 +222,7 @@ void worker::note_received(entry& e, int n) {
   } else if (n < 0) {
     fail(e, -n, false);
   } else {
+    settle_lane(e, true);  // kernels learn of the lane before they learn of the end
     e.words.end_received();
   }
 }
@@ -268,6 +271,56 @@ bool worker::end_if_done(entry& e) {
   drop_descriptor(e, reset);
   release(e);
   return true;
+}
+
+// ---- ways around TCP
+
+/// For a connection within this machine, whose other end may be of this world. Not where bytes are
+/// waited for: the worker does not see those in lanes.
+void worker::offer_lane(entry& e) {
+  const auto& [own, peer] = e.words.called();
+  const bool is_tcp = own.family == words::address::ipv4 || own.family == words::address::ipv6;
+  if (around_ == nullptr || options_.first_byte.count() != 0 || options_.idle.count() != 0 ||
+      !is_tcp || !std::equal(std::begin(own.host), std::end(own.host), std::begin(peer.host))) {
+    return;
+  }
+  e.offered = around_->offer(e.words.called());
+  if (!e.offered) return;
+  offering_.push_back(e.index);
+  settle_lane(e, false);
+}
+
+/// Tells kernels of the lane if the other end was met; else gives up waiting for it, if so asked.
+bool worker::settle_lane(entry& e, bool withdraws) {
+  if (!e.offered) return false;
+  const unsigned own = *e.offered;
+  if (!around_->find(own) && (!withdraws || around_->withdraw(own))) {
+    if (withdraws) e.offered.reset();
+    return false;
+  }
+  e.offered.reset();
+  e.lane = around_->find(own);
+  e.words.offer_lane(e.lane);
+  counters_.around.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool worker::look_at_lanes() {
+  // The other end is met as soon as its host has accepted; others are strangers.
+  constexpr std::chrono::seconds patience(1);
+  bool any = false;
+  std::erase_if(offering_, [&](std::uint32_t i) {
+    entry& e = *entries_[i];
+    any = settle_lane(e, now_ - e.since > patience) || any;
+    return !e.offered;
+  });
+  return any;
+}
+
+void worker::leave_lane(entry& e) {
+  settle_lane(e, true);
+  if (e.lane) around_->leave(e.lane);
+  e.lane = {};
 }
 
 }  // namespace crosswarp::socket_impl

@@ -7,6 +7,7 @@
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/socket.hpp"
+#include "lanes.hpp"
 #include "worker.hpp"
 
 namespace crosswarp::socket {
@@ -78,6 +79,7 @@ namespace {
 
 constexpr std::size_t most_sockets = 65536;
 constexpr std::size_t calls_at_once = 64;
+constexpr int most_lanes = 65536;
 
 void check_ring(const char* what, std::size_t bytes) {
   using socket_impl::ring_pool;
@@ -104,6 +106,11 @@ service_options checked(const service_options& o) {
       o.linger.count() < 0) {
     throw error(errc::invalid_argument, "socket service", "a limit is negative; 0 is none");
   }
+  check_ring("lane_bytes", o.lane_bytes);
+  if (o.lanes < 0 || o.lanes > most_lanes) {
+    throw error(errc::invalid_argument, "socket service",
+                "lanes " + std::to_string(o.lanes) + ": from 0 to 65536");
+  }
   return o;
 }
 
@@ -112,8 +119,11 @@ service_options checked(const service_options& o) {
 /// What both sides write is in host memory that kernels reach, what kernels share among themselves
 /// in the device's own.
 struct service::state_type {
-  state_type(device_ref d, const service_options& o)
-      : news(d, static_cast<std::size_t>(o.sockets), memory_kind::pinned),
+  state_type(device_ref d, const service_options& o, world* w)
+      : limits(w == nullptr ? device::wait_limits{} : w->device().limits),
+        around(w == nullptr ? nullptr
+                            : std::make_unique<socket_impl::lanes>(*w, o.lanes, o.lane_bytes)),
+        news(d, static_cast<std::size_t>(o.sockets), memory_kind::pinned),
         called(d, news.size(), memory_kind::pinned),
         bells(d, news.size(), memory_kind::pinned),
         drained(d, news.size(), memory_kind::pinned),
@@ -127,7 +137,8 @@ struct service::state_type {
         places(d, calls_at_once),
         pool(rings.data(), rings.size()),
         engine(socket_impl::make_engine(o.engine)),
-        work(view(), pool, o, std::move(engine.what), d.kind() != device_kind::cpu) {}
+        work(view(), pool, o, std::move(engine.what), d.kind() != device_kind::cpu,
+             o.lanes == 0 ? nullptr : around.get()) {}
 
   [[nodiscard]] words::memory view() const noexcept {
     words::memory m;
@@ -145,9 +156,12 @@ struct service::state_type {
     m.rings = rings.data();
     m.own = own.data();
     m.places = places.data();
+    if (around) around->show(m);
     return m;
   }
 
+  const device::wait_limits limits;            // when the user has none
+  std::unique_ptr<socket_impl::lanes> around;  // null unless it is a world's
   buffer<words::news> news;
   buffer<words::names> called;
   buffer<std::uint64_t> bells;
@@ -166,10 +180,15 @@ struct service::state_type {
 };
 
 service::service(device_ref d, const service_options& options)
-    : state_(std::make_unique<state_type>(d, checked(options))) {}
+    : state_(std::make_unique<state_type>(d, checked(options), nullptr)) {}
+service::service(world& w, const service_options& options)
+    : state_(std::make_unique<state_type>(w.options().device, checked(options), &w)) {}
 service::~service() = default;
 service::service(service&&) noexcept = default;
 
+device::socket::service service::device() const noexcept {
+  return device(state_->limits);
+}
 device::socket::service service::device(const device::wait_limits& limits) const noexcept {
   words::memory m = state_->view();
   if (state_->news.device().kind() == device_kind::cpu) m.host = &state_->work;

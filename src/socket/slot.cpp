@@ -1,7 +1,6 @@
 #include "slot.hpp"
 
 #include <algorithm>
-#include <atomic>
 
 namespace crosswarp::socket_impl {
 
@@ -9,11 +8,13 @@ namespace words = device::socket;
 
 namespace {
 
-template <class T>
-std::atomic_ref<T> shared(T& word) noexcept {
-  return std::atomic_ref<T>(word);
+namespace order = device::order;
+constexpr auto relaxed = order::relaxed;
+
+/// As kernels have it, so that the same schedules and mutants reach both sides.
+device::system_atomic<std::uint64_t> shared(std::uint64_t& word) noexcept {
+  return device::system_atomic<std::uint64_t>(word);
 }
-constexpr auto relaxed = std::memory_order_relaxed;
 
 /// By how much a ring grows at a time.
 constexpr unsigned growth_log2 = 2;
@@ -63,11 +64,12 @@ bool slot::begin(bool listener) {
   bell_ = mark(sent_, 0);
   epoch_ = (epoch_ + 1) & 0xffU;
   words::news& n = m_->state[index_];
-  // Relaxed, all of it: kernels learn of this life by something that is released later.
+  // Relaxed, all of it: kernels learn of this life by something that is released later. Atomic what
+  // one with a stale handle may look at.
   shared(n.received).store(mark(received_, 0).word(), relaxed);
   shared(n.sent).store(mark(sent_, 0).word(), relaxed);
   shared(n.error).store(0, relaxed);
-  shared(n.start).store(received_, relaxed);
+  n.start = received_;
   shared(n.send_ring).store(words::ring_place(send_.offset, send_.log2, epoch_).word(), relaxed);
   for (std::size_t i = 0; i < 2; ++i) {
     shared(n.ring[i]).store(words::ring_place(receive_[0].offset, receive_[0].log2, 0).word(),
@@ -123,7 +125,7 @@ bool slot::is_possible(std::uint64_t head) {
 bool slot::look_at_drained() {
   if (!is_taken()) return true;
   // pairs with service::consume(): the bytes were read, their place may be written
-  const std::uint64_t tail = shared(m_->drained[index_]).load(std::memory_order_acquire);
+  const std::uint64_t tail = shared(m_->drained[index_]).load(order::acquire);
   if (tail > received_) return false;
   drained_ = std::max(drained_, tail);
   if (ring& old = receive_[1 - newest_]; old.there && drained_ >= receive_[newest_].from) {
@@ -169,7 +171,7 @@ void slot::note_received(std::uint64_t bytes) {
 }
 
 void slot::end_received() {
-  receive_flags_ = error_ != 0 ? words::failed : words::ended;
+  receive_flags_ |= error_ != 0 ? words::failed : words::ended;
   tell_received();
 }
 
@@ -188,8 +190,7 @@ std::uint64_t slot::push(handle connection) {
 
 void slot::tell_received() {
   // pairs with service::wait_readable() and wait_connection(): bytes, error and entries are there
-  shared(m_->state[index_].received)
-      .store(mark(received_, receive_flags_).word(), std::memory_order_release);
+  shared(m_->state[index_].received).store(mark(received_, receive_flags_).word(), order::release);
   tell_activity();
 }
 
@@ -223,7 +224,7 @@ void slot::offer_send_ring() {
   epoch_ = (epoch_ + 1) & 0xffU;
   // pairs with service::follow_ring()
   shared(m_->state[index_].send_ring)
-      .store(words::ring_place(next_.offset, log2, epoch_).word(), std::memory_order_release);
+      .store(words::ring_place(next_.offset, log2, epoch_).word(), order::release);
 }
 
 void slot::note_connected() {
@@ -254,16 +255,27 @@ void slot::set_error(int error) {
   shared(m_->state[index_].error).store(static_cast<std::uint64_t>(error), relaxed);
 }
 
+void slot::offer_lane(words::lane_link l) {
+  // Relaxed: the marks are told with release.
+  shared(m_->state[index_].lane).store(l.word(), relaxed);
+  receive_flags_ |= words::around;
+  send_flags_ |= words::around;
+  tell_received();
+  tell_sent();
+}
+
 void slot::tell_sent() {
   // pairs with service::wait_room(): the bytes have been read, names and error are there
   const unsigned flags = send_flags_ | (refuses_ ? words::broken : 0U);
-  shared(m_->state[index_].sent).store(mark(sent_, flags).word(), std::memory_order_release);
+  shared(m_->state[index_].sent).store(mark(sent_, flags).word(), order::release);
   tell_activity();
 }
 
 void slot::tell_activity() const {
   const auto activity = shared(*m_->activity);
-  activity.store(activity.load(relaxed) + 1, std::memory_order_release);  // pairs with poll()
+  const std::uint64_t next = activity.load(relaxed) + 1;
+  // pairs with service::poll(): who sees it sees the news
+  activity.store(next, order::release);  // unseen: the news are atomics
 }
 
 }  // namespace crosswarp::socket_impl

@@ -40,7 +40,9 @@ class slot {
   [[nodiscard]] bool is_closed() const noexcept { return bell_.has(device::socket::closed); }
   [[nodiscard]] bool is_reset() const noexcept { return bell_.has(device::socket::reset); }
   /// The host closes it in the kernel's place, which has ended.
-  void close() noexcept { bell_ = mark(bell_.position(), bell_.flags() | device::socket::closed); }
+  void close(unsigned how = device::socket::closed) noexcept {
+    bell_ = mark(bell_.position(), bell_.flags() | how);
+  }
   [[nodiscard]] std::uint64_t bell_position() const noexcept { return bell_.position(); }
 
   // ---- receiving
@@ -54,7 +56,9 @@ class slot {
   void note_received(std::uint64_t bytes);
   /// The stream ends here, or with the error that was set.
   void end_received();
-  [[nodiscard]] bool has_ended() const noexcept { return receive_flags_ != 0; }
+  [[nodiscard]] bool has_ended() const noexcept {
+    return (receive_flags_ & (device::socket::ended | device::socket::failed)) != 0;
+  }
   /// Of a listener: the next connection for accept(). Its ring has room for `connections()`.
   std::uint64_t push(handle connection);
   [[nodiscard]] std::uint64_t connections() const noexcept;
@@ -73,6 +77,9 @@ class slot {
   /// The first one holds.
   void set_error(int error);
   [[nodiscard]] bool has_error() const noexcept { return error_ != 0; }
+
+  /// Kernels may go around TCP from now on.
+  void offer_lane(device::socket::lane_link l);
 
   [[nodiscard]] device::socket::names& called() const noexcept { return m_->called[index_]; }
 

@@ -51,12 +51,13 @@ bool worker::keep_going(F&& work) noexcept {
 // ---- making and ending
 
 worker::worker(const words::memory& m, ring_pool& pool, const socket::service_options& o,
-               std::unique_ptr<engine> e, bool hears_itself)
+               std::unique_ptr<engine> e, bool hears_itself, lanes* around)
     : m_(m),
       options_(o),
       pool_(pool),
       engine_(std::move(e)),
       hears_itself_(hears_itself),
+      around_(around),
       spare_(open_spare()),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (bell_ < 0) throw error::from_errno(errno, "eventfd");
@@ -88,6 +89,7 @@ socket::service_stats worker::stats() const {
   socket::service_stats s;
   s.accepted = counters_.accepted.load(relaxed);
   s.connected = counters_.connected.load(relaxed);
+  s.around = counters_.around.load(relaxed);
   s.received_bytes = counters_.received_bytes.load(relaxed);
   s.sent_bytes = counters_.sent_bytes.load(relaxed);
   s.refused = counters_.refused.load(relaxed);
@@ -233,13 +235,14 @@ bool worker::turn() {
   const bool drained = look_at_stalled();
   const bool moved = serve_all();
   const bool told = hear_engine();
+  const bool met = look_at_lanes();
   if (now_ > next_sweep_) {
     sweep(now_);
     // However many there are, it takes no more than a hundredth of the time.
     next_sweep_ = now_ + std::max<clock::duration>(std::chrono::milliseconds(20),
                                                    100 * (clock::now() - now_));
   }
-  return rung || called || drained || moved || told;
+  return rung || called || drained || moved || told || met;
 }
 
 bool worker::hear_bells() {
@@ -413,7 +416,8 @@ bool worker::close_all(clock::time_point since) {
     closing_ = true;
     for (const auto& e : entries_) {
       if (e->is == kind::free) continue;
-      e->words.close();
+      const bool all_read = !e->lane || e->words.is_closed() || around_->finish(e->lane);
+      e->words.close(all_read ? words::closed : words::closed | words::reset);
       wake(*e);
     }
   }
@@ -471,6 +475,7 @@ worker::entry* worker::take_entry(bool listener) {
 }
 
 void worker::release(entry& e) {
+  leave_lane(e);
   e.words.end();
   if (!e.peer.empty() && --per_peer_[e.peer] == 0) per_peer_.erase(e.peer);
   e.peer.clear();
@@ -492,6 +497,7 @@ void worker::wake(entry& e) {
 
 void worker::drop_descriptor(entry& e, bool reset) {
   if (e.fd < 0) return;
+  settle_lane(e, true);  // another connection may have these names soon
   // Who closes without having read resets: also what the engine has read, or no kernel will.
   const bool unread = engine_->remove(e.index) || e.lost;
   if (reset || unread) tcp::reset_on_close(e.fd);
@@ -502,8 +508,11 @@ void worker::drop_descriptor(entry& e, bool reset) {
 /// The connection is over; the kernel learns why when it has read what came before.
 void worker::fail(entry& e, int error, bool reset) {
   e.connecting = false;
-  e.words.break_send(error);
+  settle_lane(e, true);
+  // The receiver's mark first: who polls and finds `broken` finds the error with recv(), too.
+  e.words.set_error(error);
   if (!e.words.has_ended()) e.words.end_received();
+  e.words.break_send(error);
   drop_descriptor(e, reset);
 }
 

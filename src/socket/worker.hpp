@@ -9,15 +9,17 @@
 
 #include "crosswarp/socket.hpp"
 #include "engine.hpp"
+#include "lanes.hpp"
 #include "slot.hpp"
 
 namespace crosswarp::socket_impl {
 
 class worker {
  public:
-  /// `hears_itself`: kernels are on a GPU, and do not call attend().
+  /// `hears_itself`: kernels are on a GPU, and do not call attend(). `around`: of a world's service,
+  /// else null.
   worker(const device::socket::memory& m, ring_pool& pool, const socket::service_options& o,
-         std::unique_ptr<engine> e, bool hears_itself);
+         std::unique_ptr<engine> e, bool hears_itself, lanes* around);
   ~worker();
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
@@ -63,6 +65,8 @@ class worker {
     clock::time_point since{};  ///< of the last byte; of the end, once the kernel has closed it
     std::string peer;           ///< whom it counts against, see per_peer
     entry* listener = nullptr;  ///< that it came from, while that lives
+    std::optional<unsigned> offered;  ///< a lane, in which the other end was not met yet
+    lane_link lane;                   ///< that its kernels were told of
     // Of a listener.
     std::deque<waiting> queue;  ///< connections that no kernel was seen to take
     std::size_t backlog = 0;
@@ -140,18 +144,26 @@ class worker {
   void hear_end(entry& e);
   bool end_if_done(entry& e);
 
+  // ---- ways around TCP
+  void offer_lane(entry& e);
+  bool settle_lane(entry& e, bool withdraws);
+  bool look_at_lanes();
+  void leave_lane(entry& e);
+
   const device::socket::memory m_;
   const socket::service_options options_;
   ring_pool& pool_;
   std::unique_ptr<engine> engine_;
   const bool hears_itself_;
+  lanes* around_;
   std::vector<std::unique_ptr<entry>> entries_;  // by place in the table
   std::vector<std::uint64_t> bells_seen_;
   std::vector<std::uint64_t> calls_seen_;
   std::deque<std::uint32_t> free_;  // longest free first
   std::vector<std::uint32_t> listeners_;
-  std::vector<std::uint32_t> active_;   // to be served
-  std::vector<std::uint32_t> stalled_;  // whose ring is full
+  std::vector<std::uint32_t> active_;    // to be served
+  std::vector<std::uint32_t> stalled_;   // whose ring is full
+  std::vector<std::uint32_t> offering_;  // who may be found in a lane
   std::vector<completion> done_;
   std::map<std::string, int> per_peer_;
   int spare_ = -1;  // a descriptor, for when there is no other
@@ -164,6 +176,7 @@ class worker {
   struct counters {
     std::atomic<std::uint64_t> accepted{0};
     std::atomic<std::uint64_t> connected{0};
+    std::atomic<std::uint64_t> around{0};
     std::atomic<std::uint64_t> received_bytes{0};
     std::atomic<std::uint64_t> sent_bytes{0};
     std::atomic<std::uint64_t> refused{0};

@@ -187,12 +187,38 @@ class service {
   [[nodiscard]] CW_FN bool is_valid(handle s) const noexcept;
   [[nodiscard]] CW_FN bool is_stream(handle s) const noexcept;
   CW_FN void adopt(handle s, bool listener) const noexcept;
-  [[nodiscard]] CW_FN std::int64_t tell_error(std::uint32_t i,
+  [[nodiscard]] CW_FN std::int64_t error_of(std::uint32_t i) const noexcept;
+  [[nodiscard]] CW_FN std::int64_t tell_error(std::uint32_t i, std::int64_t error,
                                               std::int64_t afterwards) const noexcept;
+  [[nodiscard]] CW_FN std::int64_t tell_outcome(std::uint32_t i, status s, const wait_limits& l,
+                                                std::int64_t afterwards) const noexcept;
   template <class Predicate>
-  [[nodiscard]] CW_FN status wait_for(Predicate&& ready, deadline& by) const noexcept;
+  [[nodiscard]] CW_FN status wait_for(Predicate&& ready, deadline& by,
+                                      bool lends = true) const noexcept;
   CW_FN void ring_bell(handle s, unsigned flags) const noexcept;
-  [[nodiscard]] CW_FN pieces<const std::byte> view_of(std::uint32_t i, mark head) const noexcept;
+  /// How far a stream has come.
+  struct arrival {
+    mark tcp;                ///< news::received
+    std::uint64_t end = 0;   ///< what lies between the receiver's position and this can be read,
+    lane_link way;           ///< in the lane; else in the ring
+    bool over = false;       ///< no byte follows
+    bool cut_short = false;  ///< the other end is gone without having said so
+  };
+  [[nodiscard]] CW_FN arrival look_received(std::uint32_t i) const noexcept;
+  [[nodiscard]] CW_FN pieces<const std::byte> view_of(std::uint32_t i,
+                                                      std::uint64_t head) const noexcept;
+  [[nodiscard]] CW_FN lane& own_lane(lane_link l) const noexcept {
+    return m_.lanes.local()[l.own()];
+  }
+  [[nodiscard]] CW_FN lane& peer_lane(lane_link l) const noexcept {
+    return m_.lanes.at(l.peer_rank())[l.peer()];
+  }
+  [[nodiscard]] CW_FN bool uses_lane(handle s) const noexcept;
+  [[nodiscard]] CW_FN lane_link link_of(std::uint32_t i) const noexcept;
+  CW_FN void leave_tcp(std::uint32_t i) const noexcept;
+  CW_FN void publish(std::uint32_t i) const noexcept;
+  [[nodiscard]] CW_FN mark read_by_peer(std::uint32_t i) const noexcept;
+  [[nodiscard]] CW_FN unsigned end_lane(std::uint32_t i, unsigned how) const noexcept;
   [[nodiscard]] CW_FN pieces<const std::byte> wait_readable(handle s,
                                                             const wait_limits& l) const noexcept;
   CW_FN void follow_ring(std::uint32_t i) const noexcept;
@@ -217,3 +243,4 @@ class service {
 
 #include "crosswarp/device/impl/socket_call_impl.hpp"
 #include "crosswarp/device/impl/socket_impl.hpp"
+#include "crosswarp/device/impl/socket_lane_impl.hpp"

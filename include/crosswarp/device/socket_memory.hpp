@@ -11,6 +11,7 @@
 
 #include "crosswarp/device/impl/socket_hooks.hpp"
 #include "crosswarp/device/platform.hpp"
+#include "crosswarp/device/world.hpp"
 
 namespace crosswarp::device::socket {
 
@@ -42,6 +43,8 @@ inline constexpr unsigned failed = 2;
 /// Of news::sent: the connection is there; nothing more will be sent, see news::error.
 inline constexpr unsigned connected = 1;
 inline constexpr unsigned broken = 2;
+/// Of both: the other end is of this world, and there is a lane to it, see news::lane.
+inline constexpr unsigned around = 4;
 /// Of a bell: a kernel has the socket; no byte follows (FIN); the socket is closed at this
 /// position; it is closed at once, and the peer is told so (RST).
 inline constexpr unsigned taken = 1;
@@ -77,6 +80,49 @@ class ring_place {
   std::uint64_t word_ = 0;
 };
 
+/// Of lane::head: its sender has left TCP; and `finished`. Of lane::tail: `closed`.
+inline constexpr unsigned begun = 1;
+
+/// A way into a socket that goes around TCP, in memory that all ranks of the machine have mapped.
+/// Kernels of the other end write it. Positions count from the begin of the connection.
+struct lane {
+  struct alignas(line_bytes) {
+    std::uint64_t head;  ///< a mark: bytes up to here are there; written by who sends
+    std::uint64_t from;  ///< bytes from here on are in the lane's ring; those before came by TCP
+  } in;
+  struct alignas(line_bytes) {
+    std::uint64_t tail;  ///< a mark: what this end sent was read up to here; written by who reads
+  } out;
+  // Of the hosts, see src/socket/lanes.
+  struct alignas(line_bytes) {
+    std::uint64_t state;
+    std::uint64_t left;    ///< the other end's: its kernels write no more
+    std::uint64_t key[5];  ///< the names of the two ends
+  } host;
+};
+
+/// Which lanes two ends have: this end's own, which it reads, and the other one's, which it writes.
+class lane_link {
+ public:
+  constexpr lane_link() noexcept = default;
+  CW_FN constexpr lane_link(unsigned own, unsigned peer_rank, unsigned peer) noexcept
+      : word_(std::uint64_t{1} << 63U | std::uint64_t{own} << 32U |
+              std::uint64_t{peer_rank} << 16U | peer) {}
+  CW_FN static constexpr lane_link of(std::uint64_t word) noexcept {
+    lane_link l;
+    l.word_ = word;
+    return l;
+  }
+  [[nodiscard]] CW_FN constexpr explicit operator bool() const noexcept { return word_ != 0; }
+  [[nodiscard]] CW_FN constexpr std::uint64_t word() const noexcept { return word_; }
+  [[nodiscard]] CW_FN constexpr unsigned own() const noexcept { return word_ >> 32U & 0xffffU; }
+  [[nodiscard]] CW_FN constexpr int peer_rank() const noexcept { return word_ >> 16U & 0xffffU; }
+  [[nodiscard]] CW_FN constexpr unsigned peer() const noexcept { return word_ & 0xffffU; }
+
+ private:
+  std::uint64_t word_ = 0;
+};
+
 /// What the host tells kernels of a socket.
 struct alignas(line_bytes) news {
   std::uint64_t received;      ///< a mark: bytes up to here may be read
@@ -86,6 +132,7 @@ struct alignas(line_bytes) news {
   std::uint64_t send_ring;     ///< a ring_place; the sender moves there with its next byte
   std::uint64_t ring[2];       ///< of the receive stream: ring_places,
   std::uint64_t ring_from[2];  ///< and the position from which on bytes are in them
+  std::uint64_t lane;          ///< a lane_link, written before `around`
 };
 
 /// An address of IPv4, IPv6 or a Unix-domain socket; plain bytes.
@@ -153,12 +200,18 @@ struct own_state {
   } shared;
   struct alignas(line_bytes) {
     std::uint64_t head;
-    std::uint64_t ring;  ///< a ring_place,
-    std::uint64_t from;  ///< and the position from which on bytes are in it
+    std::uint64_t start;  ///< of this life's stream
+    std::uint64_t ring;   ///< a ring_place,
+    std::uint64_t from;   ///< and the position from which on bytes are in it, or in the lane
+    std::uint64_t lane;   ///< a lane_link once it has left TCP
     std::uint32_t shut;
+    std::uint32_t refused;  ///< the other end is closed, and bytes were sent to it nevertheless
   } sender;
   struct alignas(line_bytes) {
-    std::uint64_t tail;  ///< of a listener: connections taken, see listener_closed
+    std::uint64_t tail;   ///< of a listener: connections taken, see listener_closed
+    std::uint64_t start;  ///< of this life's stream
+    std::uint64_t seen;   ///< the end of the last view,
+    std::uint64_t lane;   ///< and the lane_link that it was of; 0: the ring
     std::uint32_t shut;
   } receiver;
 };
@@ -187,6 +240,10 @@ struct memory {
   std::uint64_t* call_bells = nullptr;
   call_request* requests = nullptr;
   std::byte* rings = nullptr;  ///< receive rings by the host, send rings by kernels
+  // Ways around TCP, of every rank; none unless the service is a world's.
+  symmetric<lane> lanes;
+  symmetric<std::byte> lane_rings;
+  std::uint64_t lane_bytes = 0;  ///< of one ring, a power of two
   // The device's memory.
   own_state* own = nullptr;
   call_place* places = nullptr;

@@ -26,16 +26,21 @@ CW_FN inline void call_worker(socket_impl::worker* host, Socket... socket) noexc
 /// that it brought belongs to nobody and is closed.
 CW_FN inline bool service::reclaim(std::uint32_t place) const noexcept {
   call_place& p = m_.places[place];
-  std::uint32_t left = impl::place_left;
-  // acquire: pairs with the release in ask(), for `number`
-  if (!device_atomic<std::uint32_t>(p.state).compare_exchange(left, impl::place_taken,
-                                                              order::acquire)) {
+  const system_atomic<std::uint64_t> answered(m_.replies[place].number);
+  // Relaxed: only whether it is worth a try. Who waits does not write.
+  if (answered.load(order::relaxed) !=
+      system_atomic<std::uint64_t>(m_.call_bells[place]).load(order::relaxed)) {
     return false;
   }
+  const device_atomic<std::uint32_t> state(p.state);
+  std::uint32_t left = impl::place_left;
+  // Pairs with the release in ask(), for `number`, which the answer orders as well if it is there.
+  const auto acquire = order::acquire;  // unseen: it is there but in the rare case below
+  if (!state.compare_exchange(left, impl::place_taken, acquire)) return false;
   // pairs with worker::answer()
-  if (system_atomic<std::uint64_t>(m_.replies[place].number).load(order::acquire) != p.number) {
-    // pairs with the acquire above
-    device_atomic<std::uint32_t>(p.state).store(impl::place_left, order::release);
+  if (answered.load(order::acquire) != p.number) {
+    // Reclaimed and left again since the look above. Pairs with the acquire above.
+    state.store(impl::place_left, order::release);  // unseen: too seldom
     return false;
   }
   const call was = m_.requests[place].what;
@@ -52,11 +57,12 @@ CW_FN inline std::uint32_t service::take_place(const wait_limits& l) const noexc
   (void)poll_until(
       [&] {
         for (std::uint32_t i = 0; i < m_.calls; ++i) {
-          std::uint32_t nobody = impl::place_free;
+          const device_atomic<std::uint32_t> state(m_.places[i].state);
+          std::uint32_t was = state.load(order::relaxed);  // who waits does not write
           // acquire: pairs with the release in ask(), by who had the place before
-          if (device_atomic<std::uint32_t>(m_.places[i].state)
-                  .compare_exchange(nobody, impl::place_taken, order::acquire) ||
-              (nobody == impl::place_left && reclaim(i))) {
+          if ((was == impl::place_free &&
+               state.compare_exchange(was, impl::place_taken, order::acquire)) ||
+              (was == impl::place_left && reclaim(i))) {
             found = i;
             return true;
           }
@@ -101,16 +107,19 @@ CW_FN inline void service::adopt(handle s, bool listener) const noexcept {
     return system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(w)).load(order::relaxed);
   };
   own_state& own = m_.own[i];
-  own.sender.head = own.sender.from = mark::of(word(n.sent)).position();
+  own.sender.head = own.sender.from = own.sender.start = mark::of(word(n.sent)).position();
   own.sender.ring = word(n.send_ring);
-  own.sender.shut = 0;
+  own.sender.lane = 0;
+  own.sender.shut = own.sender.refused = 0;
   // Relaxed: as the handle is passed on, see is_valid(). Atomic, as one whose handle is stale may
   // look.
-  device_atomic<std::uint64_t>(own.receiver.tail).store(word(n.start), order::relaxed);
+  device_atomic<std::uint64_t>(own.receiver.tail).store(n.start, order::relaxed);
+  own.receiver.start = own.receiver.seen = n.start;
+  own.receiver.lane = 0;
   own.receiver.shut = 0;
   own.shared.is_listener = listener ? 1 : 0;
   own.shared.error_told = 0;
-  system_atomic<std::uint64_t>(m_.drained[i]).store(word(n.start), order::relaxed);
+  system_atomic<std::uint64_t>(m_.drained[i]).store(n.start, order::relaxed);
   system_atomic<std::uint64_t>(m_.moved[i])
       .store(own.sender.from << 8U | ring_place::of(own.sender.ring).epoch(), order::relaxed);
   device_atomic<std::uint32_t>(own.shared.life).store(s.generation(), order::relaxed);
@@ -146,17 +155,18 @@ CW_FN inline handle service::start_connect(const G& g, const address& where) con
 
 CW_FN inline std::int64_t service::wait_connected(handle s, const wait_limits& l) const noexcept {
   const std::uint32_t i = s.index();
+  const system_atomic<std::uint64_t> word(m_.state[i].sent);
   mark sent;
   deadline by(l);
   const status outcome = wait_for(
       [&] {
-        // pairs with slot::tell_sent()
-        sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
+        // pairs with slot::tell_sent(), for the error
+        sent = mark::of(word.load(order::acquire));  // unseen: the error is an atomic
         return sent.has(connected | broken);
       },
       by);
   if (outcome != status::ok) return impl::errno_of(outcome, l);
-  return sent.has(connected) ? 0 : tell_error(i, -EPIPE);
+  return sent.has(connected) ? 0 : tell_error(i, error_of(i), -EPIPE);
 }
 
 template <group G>

@@ -50,8 +50,9 @@ CW_FN inline pieces<Byte> cut(Byte* ring, std::uint64_t ring_bytes, std::uint64_
 // ---- waiting
 
 template <class Predicate>
-CW_FN inline status service::wait_for(Predicate&& ready, deadline& by) const noexcept {
-  const bool waits = by.limits().timeout_ns != 0;
+CW_FN inline status service::wait_for(Predicate&& ready, deadline& by, bool lends) const noexcept {
+  // Who waits for a lane does not lend: the worker sleeps on descriptors, which a lane has not.
+  const bool waits = by.limits().timeout_ns != 0 && lends;
   return poll_until(
       [&] {
         if (ready()) return true;
@@ -80,14 +81,31 @@ CW_FN inline handle service::at(std::uint32_t index) const noexcept {
   return life == 0 ? handle(-EBADF) : handle(index, life);
 }
 
-/// The socket's error for the first who asks, `afterwards` for all others.
-CW_FN inline std::int64_t service::tell_error(std::uint32_t i,
-                                              std::int64_t afterwards) const noexcept {
-  // Relaxed: who told it orders nothing; the error is ordered by the mark that was read before.
-  const device_atomic<std::uint32_t> told(m_.own[i].shared.error_told);
-  if (told.exchange(1, order::relaxed) != 0) return afterwards;
+CW_FN inline std::int64_t service::error_of(std::uint32_t i) const noexcept {
+  // Relaxed: ordered by the mark that was read before.
   return -static_cast<std::int64_t>(
       system_atomic<std::uint64_t>(m_.state[i].error).load(order::relaxed));
+}
+
+/// The socket's error for the first who asks, `afterwards` for all others.
+CW_FN inline std::int64_t service::tell_error(std::uint32_t i, std::int64_t error,
+                                              std::int64_t afterwards) const noexcept {
+  // Relaxed: who told it orders nothing.
+  const device_atomic<std::uint32_t> told(m_.own[i].shared.error_told);
+  return told.exchange(1, order::relaxed) != 0 ? afterwards : error;
+}
+
+/// How a wait ended. The death of the rank at the other end of a lane resets the connection.
+CW_FN inline std::int64_t service::tell_outcome(std::uint32_t i, status s, const wait_limits& l,
+                                                std::int64_t afterwards) const noexcept {
+  if (s != status::peer_lost) return impl::errno_of(s, l);
+  // pairs with slot::tell_received(), for the link
+  const mark received =
+      mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
+  if (!received.has(around) || fault_rank(device::impl::read_fault(l)) != link_of(i).peer_rank()) {
+    return -ECANCELED;
+  }
+  return tell_error(i, -ECONNRESET, afterwards);
 }
 
 CW_FN inline void service::ring_bell(handle s, unsigned flags) const noexcept {
@@ -95,15 +113,18 @@ CW_FN inline void service::ring_bell(handle s, unsigned flags) const noexcept {
   const auto& sender = m_.own[i].sender;
   const unsigned all =
       flags | taken | (sender.shut != 0 ? finished : 0U) | life_bits(s.generation());
+  // What is in the lane is none of the worker's business.
+  const std::uint64_t head = sender.lane != 0 ? sender.from : sender.head;
   // pairs with worker::hear_bell(): bytes, `moved` and `drained` are visible with it
-  system_atomic<std::uint64_t>(m_.bells[i]).store(mark(sender.head, all).word(), order::release);
+  system_atomic<std::uint64_t>(m_.bells[i]).store(mark(head, all).word(), order::release);
   impl::call_worker(m_.host, i);
 }
 
 // ---- receiving
 
 /// What lies between the receiver's position and `head`, which was read with acquire.
-CW_FN inline pieces<const std::byte> service::view_of(std::uint32_t i, mark head) const noexcept {
+CW_FN inline pieces<const std::byte> service::view_of(std::uint32_t i,
+                                                      std::uint64_t head) const noexcept {
   const std::uint64_t tail = m_.own[i].receiver.tail;
   const news& n = m_.state[i];
   // Relaxed: an entry was written before the head passed its position, and `head` orders that. One
@@ -115,7 +136,7 @@ CW_FN inline pieces<const std::byte> service::view_of(std::uint32_t i, mark head
   const int newer = from[1] > from[0] ? 1 : 0;
   const bool is_new = from[newer] <= tail;
   const ring_place ring = ring_place::of(word(n.ring[is_new ? newer : 1 - newer]));
-  const std::uint64_t end = is_new ? head.position() : impl::smaller(head.position(), from[newer]);
+  const std::uint64_t end = is_new ? head : impl::smaller(head, from[newer]);
   return impl::cut<const std::byte>(m_.rings + ring.offset(), ring.bytes(), tail, end - tail);
 }
 
@@ -123,21 +144,31 @@ CW_FN inline pieces<const std::byte> service::wait_readable(handle s,
                                                             const wait_limits& l) const noexcept {
   if (!is_valid(s)) return {};
   const std::uint32_t i = s.index();
-  const auto& own = m_.own[i];
+  auto& own = m_.own[i];
   if (own.shared.is_listener != 0) return {.result = -ENOTCONN};
-  mark head;
+  auto& mine = own.receiver;
+  arrival a;
   deadline by(l);
   const status outcome = wait_for(
       [&] {
-        // pairs with slot::tell_received()
-        head = mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
-        return head.position() != own.receiver.tail || head.has(ended | failed) ||
-               own.receiver.shut != 0;
+        a = look_received(i);
+        return a.end != mine.tail || a.over || mine.shut != 0;
       },
-      by);
-  if (outcome != status::ok) return {.result = impl::errno_of(outcome, l)};
-  if (head.position() != own.receiver.tail) return view_of(i, head);
-  return {.result = head.has(failed) ? tell_error(i, 0) : 0};
+      by, mine.lane == 0);
+  if (outcome != status::ok) return {.result = tell_outcome(i, outcome, l, 0)};
+  mine.lane = a.way.word();
+  if (a.end == mine.tail) {
+    mine.seen = mine.tail;
+    if (a.tcp.has(failed)) return {.result = tell_error(i, error_of(i), 0)};
+    return {.result = a.cut_short ? tell_error(i, -ECONNRESET, 0) : 0};
+  }
+  const std::byte* const ring =
+      a.way ? m_.lane_rings.local() + a.way.own() * m_.lane_bytes : nullptr;
+  const auto view = a.way
+                        ? impl::cut(ring, m_.lane_bytes, mine.tail - mine.start, a.end - mine.tail)
+                        : view_of(i, a.end);
+  mine.seen = mine.tail + static_cast<std::uint64_t>(view.result);
+  return view;
 }
 
 template <group G>
@@ -152,14 +183,17 @@ CW_FN inline std::int64_t service::consume(const G& g, handle s, std::uint64_t n
   return leader_of(g, [&]() -> std::int64_t {
     if (!is_stream(s)) return -EBADF;
     const std::uint32_t i = s.index();
-    std::uint64_t& tail = m_.own[i].receiver.tail;
-    // Relaxed: only whether it is that far.
-    const mark head =
-        mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::relaxed));
-    if (n > head.position() - tail) return -EINVAL;
-    tail += n;
-    // pairs with slot::free_to_receive(): the bytes were read
-    system_atomic<std::uint64_t>(m_.drained[i]).store(tail, order::release);
+    auto& mine = m_.own[i].receiver;
+    if (n > mine.seen - mine.tail) return -EINVAL;
+    mine.tail += n;
+    if (const lane_link way = lane_link::of(mine.lane); way) {
+      // pairs with read_by_peer(): the bytes were read
+      system_atomic<std::uint64_t>(peer_lane(way).out.tail)
+          .store(mark(mine.tail - mine.start, 0).word(), order::release);
+    } else {
+      // pairs with slot::look_at_drained(): the bytes were read
+      system_atomic<std::uint64_t>(m_.drained[i]).store(mine.tail, order::release);
+    }
     return static_cast<std::int64_t>(n);
   });
 }
@@ -209,6 +243,13 @@ CW_FN inline void service::follow_ring(std::uint32_t i) const noexcept {
 
 CW_FN inline std::uint64_t service::room_of(std::uint32_t i, mark sent) const noexcept {
   const auto& own = m_.own[i].sender;
+  if (own.lane != 0) {
+    const mark read = read_by_peer(i);
+    if (read.has(closed)) return m_.lane_bytes;  // nobody reads it
+    const std::uint64_t from = own.from - own.start;
+    const std::uint64_t tail = read.position() > from ? read.position() : from;
+    return m_.lane_bytes - (own.head - own.start - tail);
+  }
   const std::uint64_t begin = sent.position() > own.from ? sent.position() : own.from;
   return ring_place::of(own.ring).bytes() - (own.head - begin);
 }
@@ -219,23 +260,29 @@ CW_FN inline pieces<std::byte> service::wait_room(handle s, std::uint64_t at_lea
   const std::uint32_t i = s.index();
   const auto& own = m_.own[i];
   if (own.shared.is_listener != 0) return {.result = -ENOTCONN};
-  if (own.sender.shut != 0) return {.result = -EPIPE};
+  if (own.sender.shut != 0 || own.sender.refused != 0) return {.result = -EPIPE};
   mark sent;
   std::uint64_t room = 0;
+  std::uint64_t most = 0;
   const status outcome = wait_for(
       [&] {
-        follow_ring(i);
+        if (own.sender.lane == 0) follow_ring(i);
         // pairs with slot::tell_sent(): the bytes before it have been read
         sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
         if (sent.has(broken)) return true;
+        if (sent.has(around) && own.sender.lane == 0) leave_tcp(i);
+        most = own.sender.lane != 0 ? m_.lane_bytes : ring_place::of(own.sender.ring).bytes();
         room = room_of(i, sent);
-        return sent.has(connected) &&
-               (room >= at_least || at_least > ring_place::of(own.sender.ring).bytes());
+        return sent.has(connected) && (room >= at_least || at_least > most);
       },
-      by);
-  if (outcome != status::ok) return {.result = impl::errno_of(outcome, by.limits())};
-  if (sent.has(broken)) return {.result = tell_error(i, -EPIPE)};
+      by, own.sender.lane == 0);
+  if (outcome != status::ok) return {.result = tell_outcome(i, outcome, by.limits(), -EPIPE)};
+  if (sent.has(broken)) return {.result = tell_error(i, error_of(i), -EPIPE)};
   if (room < at_least) return {.result = -EMSGSIZE};
+  if (const lane_link way = lane_link::of(own.sender.lane); way) {
+    std::byte* const ring = m_.lane_rings.at(way.peer_rank()) + way.peer() * m_.lane_bytes;
+    return impl::cut(ring, m_.lane_bytes, own.sender.head - own.sender.start, room);
+  }
   const ring_place ring = ring_place::of(own.sender.ring);
   return impl::cut(m_.rings + ring.offset(), ring.bytes(), own.sender.head, room);
 }
@@ -260,7 +307,13 @@ CW_FN inline std::int64_t service::commit(const G& g, handle s, std::uint64_t n)
     const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::relaxed));
     if (n > room_of(i, sent)) return -EINVAL;
     own.head += n;
-    ring_bell(s, 0);
+    if (own.lane == 0) {
+      ring_bell(s, 0);
+    } else {
+      // As with TCP: what is sent to one who has closed is accepted once.
+      if (n != 0 && read_by_peer(i).has(closed)) own.refused = 1;
+      publish(i);
+    }
     return static_cast<std::int64_t>(n);
   });
 }
@@ -298,6 +351,7 @@ CW_FN inline std::int64_t service::shutdown(const G& g, handle s, half which) co
     if (which != half::send) own.receiver.shut = 1;
     if (which != half::receive && own.sender.shut == 0) {
       own.sender.shut = 1;
+      if (own.sender.lane != 0) publish(i);
       ring_bell(s, 0);
     }
     return 0;
@@ -317,6 +371,8 @@ CW_FN inline std::int64_t service::end(handle s, unsigned how) const noexcept {
     // From here on nobody takes connections; the host learns how many were.
     own.sender.head =
         device_atomic<std::uint64_t>(own.receiver.tail).fetch_or(listener_closed, order::relaxed);
+  } else {
+    how = end_lane(i, how);
   }
   ring_bell(s, how);
   return 0;
@@ -340,29 +396,29 @@ CW_FN inline std::uint16_t service::look_at(const poll_item& item) const noexcep
   if (!is_valid(item.socket)) return event::invalid;
   const std::uint32_t i = item.socket.index();
   const auto& own = m_.own[i];
-  // pairs with slot::tell_received() and tell_sent(), as in the calls that follow
-  const mark head =
-      mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
   if (own.shared.is_listener != 0) {
+    // Relaxed: accept() looks again, with acquire, and sees no less.
+    const mark head =
+        mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::relaxed));
     const bool waits =
         head.has(failed) ||
         head.position() !=
             device_atomic<std::uint64_t>(m_.own[i].receiver.tail).load(order::relaxed);
     return waits ? static_cast<std::uint16_t>(event::readable & item.wanted) : 0;
   }
-  const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
+  const arrival a = look_received(i);
+  // Relaxed: as above.
+  const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::relaxed));
   unsigned found = 0;
-  const bool no_more = head.has(ended | failed);
-  if (head.position() != own.receiver.tail || no_more || own.receiver.shut != 0) {
-    found |= event::readable;
-  }
-  if (sent.has(broken) || (sent.has(connected) && room_of(i, sent) > 0)) found |= event::writable;
+  if (a.end != own.receiver.tail || a.over || own.receiver.shut != 0) found |= event::readable;
+  const bool has_room = (sent.has(around) && own.sender.lane == 0) || room_of(i, sent) > 0;
+  if (sent.has(broken) || (sent.has(connected) && has_room)) found |= event::writable;
   found &= item.wanted;
-  if ((head.has(failed) || sent.has(broken)) &&
+  if ((a.tcp.has(failed) || a.cut_short || sent.has(broken)) &&
       device_atomic<std::uint32_t>(m_.own[i].shared.error_told).load(order::relaxed) == 0) {
     found |= event::error;
   }
-  if (no_more && (sent.has(broken) || own.sender.shut != 0)) found |= event::hang_up;
+  if (a.over && (sent.has(broken) || own.sender.shut != 0)) found |= event::hang_up;
   return static_cast<std::uint16_t>(found);
 }
 
@@ -371,16 +427,29 @@ CW_FN inline std::int64_t service::poll(const G& g, poll_item* items, int n, pat
   deadline by(p.within(limits_));
   const system_atomic<std::uint64_t> activity(*m_.activity);
   for (;;) {
-    // pairs with slot::tell_*(): what changes after this look changes the word, too
-    const std::uint64_t seen = leader_of(g, [&] { return activity.load(order::acquire); });
+    // pairs with slot::tell_activity(): what changes after this look changes the word, too
+    const std::uint64_t seen = leader_of(g, [&] {
+      return activity.load(order::acquire);  // unseen: the news are atomics
+    });
     bool mine = false;
+    bool has_lanes = false;
     for (int k = g.rank(); k < n; k += g.size()) {
       items[k].ready = look_at(items[k]);
       mine = mine || items[k].ready != 0;
+      has_lanes = has_lanes || uses_lane(items[k].socket);
     }
     if (g.any(mine)) break;
-    const auto outcome = static_cast<int>(leader_of(
-        g, [&] { return wait_for([&] { return activity.load(order::relaxed) != seen; }, by); }));
+    // No host notes what comes by lanes: these are looked at all the time.
+    const bool looks = g.any(has_lanes);
+    const auto changed = [&] {
+      if (activity.load(order::relaxed) != seen) return true;
+      for (int k = 0; looks && k < n; ++k) {
+        if (uses_lane(items[k].socket) && look_at(items[k]) != 0) return true;
+      }
+      return false;
+    };
+    const auto outcome =
+        static_cast<int>(leader_of(g, [&] { return wait_for(changed, by, !looks); }));
     if (outcome == static_cast<int>(status::timeout)) return 0;
     if (outcome != static_cast<int>(status::ok)) return -ECANCELED;
   }
