@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "crosswarp/device/rdma.hpp"
+#include "crosswarp/device/rdma_shared.hpp"
 #include "crosswarp/device_ref.hpp"
 
 namespace crosswarp::verbs {
@@ -70,6 +71,8 @@ constexpr bool allows(access have, access want) noexcept {
   return (static_cast<unsigned>(have) & static_cast<unsigned>(want)) == static_cast<unsigned>(want);
 }
 
+class shared_receive_queue;
+
 struct endpoint_options {
   int port = 1;
   /// Blocks of 64 bytes that the send queue holds, and entries of the receive queue: powers of two,
@@ -82,6 +85,11 @@ struct endpoint_options {
   bool collapsed = false;
   /// Data that may travel in an entry, up to 512 bytes.
   int inline_bytes = 60;
+  /// Pieces of local memory in one entry, from 1 to 16.
+  int sge = 1;
+  /// Receives are taken from there, and not from a queue of its own: receive_depth is not used.
+  /// Of the same device_context; it may end before the endpoint does.
+  const shared_receive_queue* receives = nullptr;
   /// Which of the port's addresses is this end's; -1: chosen, RoCE v2 by IPv4 where there is one.
   /// Soft devices have none.
   int gid_index = -1;
@@ -146,6 +154,29 @@ class endpoint {
   std::unique_ptr<state_type> state_;
 };
 
+struct shared_receive_queue_options {
+  int depth = 256;  ///< receives that it holds: a power of two, from 4 to 32768
+};
+
+/// Receives for several endpoints, see endpoint_options::receives.
+class shared_receive_queue {
+ public:
+  ~shared_receive_queue();
+  shared_receive_queue(shared_receive_queue&&) noexcept;
+  shared_receive_queue& operator=(shared_receive_queue&&) = delete;
+
+  /// For kernels on the device of its context, by value; valid while this lives.
+  [[nodiscard]] device::rdma::shared_receive_queue device(
+      const device::wait_limits& limits = {}) const noexcept;
+
+ private:
+  friend class device_context;
+  struct state_type;
+  friend class endpoint;
+  explicit shared_receive_queue(std::shared_ptr<state_type> s) noexcept;
+  std::shared_ptr<state_type> state_;
+};
+
 /// Memory that endpoints of its context may use. The memory has to outlive it; nobody may use it
 /// once it is gone.
 class memory_region {
@@ -170,6 +201,9 @@ class device_context {
  public:
   /// Throws error(invalid_argument) for options out of range.
   [[nodiscard]] endpoint make_endpoint(const endpoint_options& options = {}) const;
+  /// Throws error(invalid_argument) for options out of range.
+  [[nodiscard]] shared_receive_queue make_shared_receive_queue(
+      const shared_receive_queue_options& options = {}) const;
   /// Memory of crosswarp::buffer, or any of the host's for kernels on CPU threads.
   /// Throws error(invalid_argument) for no memory.
   [[nodiscard]] memory_region register_memory(void* p, std::size_t bytes, access allowed) const;

@@ -1,5 +1,6 @@
 #include "crosswarp/rdma.hpp"
 
+#include <atomic>
 #include <bit>
 #include <limits>
 
@@ -76,7 +77,7 @@ std::vector<active_port> active_ports(const device_list& devices) {
   return all;
 }
 
-// ---- endpoints
+// ---- options, and memory of queues
 
 namespace {
 
@@ -93,7 +94,7 @@ void check_depth(const char* what, int depth) {
 
 endpoint_options checked(endpoint_options o, verbs::adapter& a) {
   check_depth("send_depth", o.send_depth);
-  check_depth("receive_depth", o.receive_depth);
+  if (o.receives == nullptr) check_depth("receive_depth", o.receive_depth);
   // Twice as many as can be under way: some were read whose places are not given back yet.
   if (o.completions == 0) o.completions = 2 * o.send_depth;
   if (o.completions < 2 || !std::has_single_bit(static_cast<unsigned>(o.completions)) ||
@@ -105,6 +106,10 @@ endpoint_options checked(endpoint_options o, verbs::adapter& a) {
   if (o.inline_bytes < 0 || o.inline_bytes > 512) {
     throw error(errc::invalid_argument, "rdma endpoint",
                 "inline_bytes " + std::to_string(o.inline_bytes) + ": from 0 to 512");
+  }
+  if (o.sge < 1 || o.sge > 16) {
+    throw error(errc::invalid_argument, "rdma endpoint",
+                "sge " + std::to_string(o.sge) + ": from 1 to 16");
   }
   if (o.retries < 0 || o.not_ready_retries < 0 || o.retry_after.count() < 0 ||
       o.not_ready_after.count() < 0) {
@@ -125,7 +130,7 @@ std::size_t count(int n) {
 
 std::size_t receive_bytes(const endpoint_options& o) {
   static_assert(least_depth * sizeof(mlx5::data_segment) % mlx5::block_bytes == 0);
-  return count(o.receive_depth) * sizeof(mlx5::data_segment);
+  return o.receives != nullptr ? 0 : count(o.receive_depth) * sizeof(mlx5::data_segment);
 }
 
 /// A completion queue shows that nothing is in it yet.
@@ -144,6 +149,78 @@ void clear(buffer<T>& b) {
 
 }  // namespace
 
+// ---- shared receives
+
+struct shared_receive_queue::state_type {
+  state_type(std::shared_ptr<verbs::adapter> a, std::shared_ptr<verbs::fabric> f, device_ref d,
+             const shared_receive_queue_options& o)
+      : fabric(std::move(f)),
+        adapter(std::move(a)),
+        entries(d, count(o.depth), memory_kind::pinned),
+        record(d, 1, memory_kind::pinned),
+        taken(d, count(o.depth), memory_kind::pinned),
+        posts(d, 1),
+        ends(d, count(o.depth)) {
+    clear(record);
+    clear(taken);
+    clear(posts);
+    clear(ends);
+    std::vector<mlx5::shared_receive> ring(entries.size());
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+      ring[i].link.next = mlx5::swapped(static_cast<std::uint16_t>((i + 1) & (ring.size() - 1)));
+    }
+    entries.write(ring);
+    view.queue = {entries.data(), record.data()};
+    view.posts = {posts.data(), ends.data(), static_cast<std::uint32_t>(o.depth)};
+    view.taken = taken.data();
+    made = adapter->make_shared_receives({d, view.queue, view.posts.depth});
+  }
+
+  /// What nobody read of an endpoint's completions, which is gone: those places are free again, as
+  /// if they had been.
+  void give_back(const device::rdma::mlx5_provider::completion_queue& unread) const {
+    using provider = device::rdma::mlx5_provider;
+    provider::found f;
+    std::uint64_t index = mlx5::swapped(unread.record->counter[mlx5::cq_record::consumer_index]);
+    for (; provider::look(unread, index, 0, f); ++index) {
+      const auto place = mlx5::cqe_field<std::uint16_t>(f.last_word, mlx5::cqe_offset::wqe_counter);
+      std::atomic_ref(view.taken[place & (view.posts.depth - 1)])
+          .store(1, std::memory_order_release);  // pairs with collect_taken()
+    }
+  }
+
+  std::shared_ptr<verbs::fabric> fabric;
+  std::shared_ptr<verbs::adapter> adapter;
+  buffer<mlx5::shared_receive> entries;
+  buffer<mlx5::qp_record> record;
+  buffer<std::uint64_t> taken;
+  buffer<device::rdma::queue_state> posts;
+  buffer<std::uint64_t> ends;
+  device::rdma::shared_receive_queue::parts view;
+  std::unique_ptr<verbs::shared_receives> made;  // last: ends before the queue does
+};
+
+shared_receive_queue::shared_receive_queue(std::shared_ptr<state_type> s) noexcept
+    : state_(std::move(s)) {}
+shared_receive_queue::~shared_receive_queue() = default;
+shared_receive_queue::shared_receive_queue(shared_receive_queue&&) noexcept = default;
+
+device::rdma::shared_receive_queue shared_receive_queue::device(
+    const device::wait_limits& limits) const noexcept {
+  auto parts = state_->view;
+  parts.limits = limits;
+  return device::rdma::shared_receive_queue(parts);
+}
+
+shared_receive_queue device_context::make_shared_receive_queue(
+    const shared_receive_queue_options& options) const {
+  check_depth("depth of a shared receive queue", options.depth);
+  return shared_receive_queue(
+      std::make_shared<shared_receive_queue::state_type>(adapter_, fabric_, kernels_, options));
+}
+
+// ---- endpoints
+
 /// The queues are in host memory that kernels reach, what kernels share among themselves is in the
 /// device's own.
 struct endpoint::state_type {
@@ -152,28 +229,47 @@ struct endpoint::state_type {
       : fabric(std::move(f)),
         adapter(std::move(a)),
         options(o),
+        shared(o.receives != nullptr ? o.receives->state_ : nullptr),
         work(d, receive_bytes(o) + count(o.send_depth) * mlx5::block_bytes, memory_kind::pinned),
         sent(d, count(o.completions), memory_kind::pinned),
-        received(d, 2 * count(o.receive_depth), memory_kind::pinned),
+        received(d, 2 * receives(), memory_kind::pinned),
         record(d, 1, memory_kind::pinned),
         cq_records(d, 2, memory_kind::pinned),
-        event(d, 1, memory_kind::pinned),
+        events(d, 1, memory_kind::pinned),
         queues(d, 2),
         readers(d, 2),
         send_ends(d, count(o.send_depth)),
-        receive_ends(d, count(o.receive_depth)) {
+        receive_ends(d, receives()) {
+    if (shared != nullptr && (shared->adapter != adapter || shared->entries.device() != d)) {
+      throw error(errc::invalid_argument, "rdma endpoint",
+                  "`receives` is of another device; make it by the same device_context");
+    }
     start(d);
+  }
+  ~state_type() { end(); }
+  state_type(const state_type&) = delete;
+  state_type& operator=(const state_type&) = delete;
+
+  /// Those that may be under way.
+  [[nodiscard]] std::size_t receives() const noexcept {
+    return shared != nullptr ? shared->entries.size() : count(options.receive_depth);
+  }
+
+  void end() noexcept {
+    const bool was_there = pair != nullptr;
+    pair.reset();
+    if (was_there && shared != nullptr) shared->give_back(view.queues.received);
   }
 
   /// Also again: nothing is left of what was.
   void start(device_ref d) {
-    pair.reset();
+    end();
     clear(work);
     clear(sent);
     clear(received);
     clear(record);
     clear(cq_records);
-    clear(event);
+    clear(events);
     clear(queues);
     clear(readers);
     clear(send_ends);
@@ -182,8 +278,9 @@ struct endpoint::state_type {
     verbs::qp_setup s;
     s.kernels = d;
     s.send_depth = static_cast<std::uint32_t>(o.send_depth);
-    s.receive_depth = static_cast<std::uint32_t>(o.receive_depth);
-    s.event = event.data();
+    s.receive_depth = shared != nullptr ? 0 : static_cast<std::uint32_t>(o.receive_depth);
+    s.shared = shared != nullptr ? shared->made.get() : nullptr;
+    s.events = events.data();
     s.options = o;
     s.queues.send = work.data() + receive_bytes(o);
     s.queues.receive = reinterpret_cast<mlx5::data_segment*>(work.data());
@@ -200,19 +297,24 @@ struct endpoint::state_type {
     view.receive = {queues.data() + 1, receive_ends.data(), s.receive_depth};
     view.sent = readers.data();
     view.received = readers.data() + 1;
-    view.event = event.data();
+    if (shared != nullptr) {
+      view.shared = {shared->posts.data(), shared->taken.data(), shared->view.posts.depth};
+    }
+    view.events = events.data();
+    view.sge = static_cast<std::uint32_t>(o.sge);
     view.inline_bytes = static_cast<std::uint32_t>(o.inline_bytes);
   }
 
   std::shared_ptr<verbs::fabric> fabric;
   std::shared_ptr<verbs::adapter> adapter;
   endpoint_options options;
+  std::shared_ptr<shared_receive_queue::state_type> shared;  ///< null: none
   buffer<std::byte> work;  ///< the receive queue, then the send queue
   buffer<mlx5::cqe64> sent;
   buffer<mlx5::cqe64> received;
   buffer<mlx5::qp_record> record;
   buffer<mlx5::cq_record> cq_records;
-  buffer<std::uint64_t> event;
+  buffer<device::rdma::endpoint_events> events;
   buffer<device::rdma::queue_state> queues;
   buffer<device::rdma::cq_state> readers;
   buffer<std::uint64_t> send_ends;

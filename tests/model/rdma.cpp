@@ -225,7 +225,7 @@ struct endpoint_memory {
         states(d, 2),
         readers(d, 2),
         ends(d, 2 * std::size_t{depth}),
-        event(d, 1),
+        events(d, 1),
         collapsed(is_collapsed) {
     const std::vector<mlx5::cqe64> unused(sent.size(), mlx5::cqe64{{0, 0, 0, 0, 0, 0, 0, ~0ULL}});
     sent.write(unused);
@@ -244,7 +244,7 @@ struct endpoint_memory {
     p.receive = {states.data() + 1, ends.data() + depth, depth};
     p.sent = readers.data();
     p.received = readers.data() + 1;
-    p.event = event.data();
+    p.events = events.data();
     p.inline_bytes = 16;
     return view(p);
   }
@@ -259,7 +259,7 @@ struct endpoint_memory {
   cw::buffer<dev::rdma::queue_state> states;
   cw::buffer<dev::rdma::cq_state> readers;
   cw::buffer<std::uint64_t> ends;
-  cw::buffer<std::uint64_t> event;
+  cw::buffer<dev::rdma::endpoint_events> events;
   bool collapsed;
 };
 

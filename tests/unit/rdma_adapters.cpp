@@ -136,7 +136,8 @@ verbs::endpoint_address peer() {
 }
 
 // What is expected was made from the layout in rdma-core's mlx5_ifc.h (of completion queues: from
-// that of DPDK) by another program, so that a wrong place shows.
+// that of DPDK; of shared receives: from that of Linux) by another program, so that a wrong place
+// shows.
 
 TEST(Mlx5Commands, QueuesAreMadeOfRegisteredMemory) {
   setting t;
@@ -206,6 +207,47 @@ TEST(Mlx5Commands, ConnectingOverEthernetAndInfiniBand) {
     t.control->state = command::state::error;
     EXPECT_EQ(p.state(), rdma::endpoint_state::failed);
   }
+}
+
+TEST(Mlx5Commands, ReceivesThatQueuePairsShare) {
+  setting t;
+  cw::buffer<cw::device::mlx5::shared_receive> receives(setting::cpu(), 8);
+  {
+    verbs::mlx5_shared shared(t.control, {setting::cpu(), {receives.data(), t.records.data()}, 8});
+    t.s.shared = &shared;
+    t.s.receive_depth = 0;
+    const verbs::mlx5_pair p(t.control, t.s);
+    EXPECT_EQ(p.qpn(), 0x204U);
+  }
+  const auto& calls = t.control->calls;
+  EXPECT_THAT(std::vector(calls.begin(), calls.begin() + 3),
+              testing::ElementsAre("memory 256", "memory 8", "create"));
+  EXPECT_THAT(calls, testing::Contains("memory 1024")) << "the send queue alone";
+  EXPECT_THAT(std::vector(calls.end() - 3, calls.end()),
+              testing::ElementsAre("end 1", "no memory 2", "no memory 1"))
+      << "after the queue pair";
+  const auto& c = t.control->commands;
+  ASSERT_EQ(c.size(), 5U);
+  EXPECT_EQ(c[0].bytes().size(), 272U);
+  EXPECT_EQ(words_of(c[0]), (words{{0x0, 0x090c0000},
+                                   {0x8, 0x00100000},
+                                   {0x16, 0x55},
+                                   {0x1c, 0x00050003},
+                                   {0x1d, 0xc0000000},
+                                   {0x1e, 0x102},
+                                   {0x1f, 0x101}}));
+  EXPECT_EQ(words_of(c[3]), (words{{0x0, 0x05000000},
+                                   {0x6, 0x1800},
+                                   {0x7, 0x55},
+                                   {0x8, 0x00002000},
+                                   {0x9, 0x777},
+                                   {0x25, 0x202},
+                                   {0x2d, 0x203},
+                                   {0x31, 0x01000201},
+                                   {0x3a, 0x10000000},
+                                   {0x3f, 0x108},
+                                   {0x42, 0x107},
+                                   {0x43, 0x80000000}}));
 }
 
 TEST(Mlx5Commands, WhatWasMadeIsUndoneInReverse) {

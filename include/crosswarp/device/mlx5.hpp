@@ -86,6 +86,18 @@ struct alignas(unit_bytes) data_segment {
 /// The lkey of a receive entry's segments that are not used.
 inline constexpr std::uint32_t invalid_lkey = 0x100;
 
+/// A receive of a queue that is shared: adapters go from place to place as these say.
+struct alignas(unit_bytes) next_segment {
+  std::uint8_t reserved[2];
+  std::uint16_t next;
+  std::uint8_t signature;
+  std::uint8_t reserved_too[11];
+};
+struct shared_receive {
+  next_segment link;
+  data_segment data;
+};
+
 struct alignas(unit_bytes) atomic_segment {
   std::uint64_t swap_add;
   std::uint64_t compare;  ///< of a masked fetch-add: its field boundaries

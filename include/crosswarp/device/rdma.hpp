@@ -63,6 +63,18 @@ enum class operation : std::uint8_t {
   compare_swap,
 };
 
+/// A piece of this side's memory.
+struct segment {
+  local_memory at = {};
+  std::uint32_t bytes = 0;
+};
+/// Pieces that are one message, in this order: up to endpoint_options::sge, none of them empty. Read
+/// while it is posted, not afterwards.
+struct segment_list {
+  const segment* all = nullptr;
+  std::uint32_t count = 0;
+};
+
 /// One entry to be posted.
 struct request {
   operation op = operation::nop;
@@ -72,7 +84,9 @@ struct request {
   bool fenced = false;     ///< begins after the reads and atomics before it have ended
   std::uint32_t bytes = 0;
   std::uint32_t imm = 0;
-  local_memory local = {};            ///< the source, or where results go
+  local_memory local = {};  ///< the source, or where results go
+  /// Several of them, in the place of `local` and `bytes`; not of atomics.
+  segment_list list = {};
   const void* inline_data = nullptr;  ///< the source when the data travels in the entry
   remote_memory remote = {};
   std::uint64_t operand = 0;  ///< what to add; what to swap in
@@ -154,6 +168,21 @@ struct work_queue {
   }
 };
 
+/// A receive queue that several endpoints take from, as they see it; see rdma_shared.hpp.
+struct shared_places {
+  const queue_state* state = nullptr;  ///< null: none
+  /// For each place: 1 once its completion was read, until it is given out again. In memory that
+  /// the host writes, too: it gives back what nobody read of an endpoint that is gone.
+  std::uint64_t* taken = nullptr;
+  std::uint32_t depth = 0;
+};
+
+/// What the host tells where there is no completion to tell it by; in memory that the device reads.
+struct endpoint_events {
+  std::uint64_t failed;       ///< a syndrome: nothing completes any more
+  std::uint64_t no_receives;  ///< 1: none that is shared completes here any more
+};
+
 /// mlx5's queues. Another family of adapters has a provider of its own: the same members, and
 /// whatever its calls need besides in `queues`.
 struct mlx5_provider {
@@ -172,6 +201,10 @@ struct mlx5_provider {
     completion_queue received;
     std::uint32_t qpn = 0;
   };
+  struct shared_queue {
+    mlx5::shared_receive* entries = nullptr;
+    mlx5::qp_record* record = nullptr;
+  };
   /// A completion as it was found.
   struct found {
     std::uint64_t last_word = 0;
@@ -188,6 +221,10 @@ struct mlx5_provider {
                                   const local_memory& to, std::uint32_t bytes) noexcept;
   CW_FN static void write_send_record(const queues& q, std::uint64_t index) noexcept;
   CW_FN static void write_receive_record(const queues& q, std::uint64_t index) noexcept;
+  CW_FN static void write_shared_receive(const shared_queue& q, std::uint32_t depth,
+                                         std::uint64_t index, const local_memory& to,
+                                         std::uint32_t bytes) noexcept;
+  CW_FN static void write_shared_record(const shared_queue& q, std::uint64_t index) noexcept;
   CW_FN static void ring(const queues& q, std::uint64_t index) noexcept;
   /// The completion at `index`; false when there is none yet. `done`: of the work queue.
   [[nodiscard]] CW_FN static bool look(const completion_queue& q, std::uint64_t index,
@@ -216,9 +253,10 @@ class basic_endpoint {
     work_queue receive;
     cq_state* sent = nullptr;
     cq_state* received = nullptr;
-    /// Set by the host when a failure has no completion; in memory that the device reads.
-    const std::uint64_t* event = nullptr;
+    shared_places shared;  ///< where receives are posted, if not to `receive`
+    const endpoint_events* events = nullptr;
     std::uint32_t inline_bytes = 0;
+    std::uint32_t sge = 1;
     wait_limits limits;
   };
 
@@ -301,8 +339,25 @@ class basic_endpoint {
   template <group G>
   [[nodiscard]] CW_FN posted post_send(const G& g, local_memory from, std::uint32_t bytes,
                                        bool signalled = true) const noexcept;
+  // The same from several pieces of memory, or into them.
+
+  template <group G>
+  [[nodiscard]] CW_FN posted post_write(const G& g, const segment_list& from, remote_memory to,
+                                        bool signalled = true) const noexcept;
+  template <group G>
+  [[nodiscard]] CW_FN posted post_write_imm(const G& g, const segment_list& from, remote_memory to,
+                                            std::uint32_t imm,
+                                            bool signalled = true) const noexcept;
+  template <group G>
+  [[nodiscard]] CW_FN posted post_read(const G& g, const segment_list& to, remote_memory from,
+                                       bool signalled = true) const noexcept;
+  template <group G>
+  [[nodiscard]] CW_FN posted post_send(const G& g, const segment_list& from,
+                                       bool signalled = true) const noexcept;
+
   /// Where the next send, or write with immediate data, of the other end goes. Needs no doorbell:
-  /// update_recv_dbr_record() tells the adapter.
+  /// update_recv_dbr_record() tells the adapter. invalid where receives are shared: those are
+  /// posted to their queue.
   template <group G>
   [[nodiscard]] CW_FN posted post_recv(const G& g, local_memory to,
                                        std::uint32_t bytes) const noexcept;
@@ -353,7 +408,8 @@ class basic_endpoint {
   [[nodiscard]] CW_FN bool is_complete(std::uint64_t end) const noexcept;
   /// What made the send queue fail; ok when nothing has.
   [[nodiscard]] CW_FN completion first_failure() const noexcept;
-  /// The next receive that completed, in the order they were posted. Each goes to one caller.
+  /// The next receive that completed, in the order they were posted; of shared ones those that came
+  /// here, in the order they completed. Each goes to one caller.
   template <group G>
   [[nodiscard]] CW_FN completion wait_recv(const G& g) const noexcept;
   /// The same without waiting; false when there is none now.
@@ -361,25 +417,14 @@ class basic_endpoint {
   [[nodiscard]] CW_FN bool poll_recv(const G& g, completion& c) const noexcept;
 
  private:
-  struct place {
-    status outcome;
-    std::uint64_t first;
-  };
-
   [[nodiscard]] CW_FN bool fits(const request& r) const noexcept;
-  template <class Drain>
-  [[nodiscard]] CW_FN place reserve(const work_queue& q, std::uint32_t blocks,
-                                    Drain&& drain) const noexcept;
   template <group G, class F>
   [[nodiscard]] CW_FN posted write_entries(const G& g, std::uint32_t count, std::uint32_t blocks,
                                            F&& make) const noexcept;
-  template <class Tell>
-  [[nodiscard]] CW_FN status tell(const work_queue& q, std::uint64_t end,
-                                  Tell&& tell) const noexcept;
-  CW_FN static void collect(const work_queue& q) noexcept;
   CW_FN void hear_event(std::uint64_t done) const noexcept;
   CW_FN bool drain_sent(completion* one) const noexcept;
   [[nodiscard]] CW_FN bool take_received(completion& c) const noexcept;
+  [[nodiscard]] CW_FN bool hears_no_receives() const noexcept;
   [[nodiscard]] CW_FN completion await(std::uint64_t first, std::uint64_t end) const noexcept;
   [[nodiscard]] CW_FN static completion first_failure(const work_queue& q) noexcept;
   [[nodiscard]] CW_FN static completion failure(const work_queue& q, std::uint64_t first) noexcept;

@@ -23,14 +23,29 @@ struct memory_range {
   bool on_host = true;
 };
 
+/// Receives that queue pairs share; no longer when it is destroyed, after all of them.
+class shared_receives {
+ public:
+  virtual ~shared_receives() = default;
+};
+
+struct shared_setup {
+  device_ref kernels = device_ref::cpu();
+  /// Its places are linked to a ring.
+  device::rdma::mlx5_provider::shared_queue queue;
+  std::uint32_t depth = 0;
+};
+
 struct qp_setup {
   device_ref kernels = device_ref::cpu();
   /// All but qpn and doorbell. The send queue lies right behind the receive queue: adapters want it
   /// so.
   device::rdma::mlx5_provider::queues queues;
   std::uint32_t send_depth = 0;
-  std::uint32_t receive_depth = 0;
-  std::uint64_t* event = nullptr;  ///< where a failure is told that has no completion
+  std::uint32_t receive_depth = 0;  ///< 0: receives are shared
+  /// Made by the same adapter; null: none.
+  shared_receives* shared = nullptr;
+  device::rdma::endpoint_events* events = nullptr;
   rdma::endpoint_options options;
 };
 
@@ -67,6 +82,7 @@ class adapter {
   }
   virtual std::unique_ptr<registered> register_memory(const memory_range& m, access allowed) = 0;
   virtual std::unique_ptr<queue_pair> make_queue_pair(const qp_setup& s) = 0;
+  virtual std::unique_ptr<shared_receives> make_shared_receives(const shared_setup& s) = 0;
   /// Throws error(not_supported) where cables are real.
   virtual void set_link(bool up) = 0;
 };

@@ -46,6 +46,8 @@ ibverbs load_all() {
   l.find("ibv_destroy_ah", v.destroy_ah);
   l.find("ibv_create_cq", v.create_cq);
   l.find("ibv_destroy_cq", v.destroy_cq);
+  l.find("ibv_create_srq", v.create_srq);
+  l.find("ibv_destroy_srq", v.destroy_srq);
   l.find("ibv_create_qp", v.create_qp);
   l.find("ibv_modify_qp", v.modify_qp);
   l.find("ibv_destroy_qp", v.destroy_qp);

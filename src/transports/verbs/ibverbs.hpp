@@ -51,6 +51,8 @@ struct ibverbs {
   decltype(&::ibv_destroy_ah) destroy_ah;
   decltype(&::ibv_create_cq) create_cq;
   decltype(&::ibv_destroy_cq) destroy_cq;
+  decltype(&::ibv_create_srq) create_srq;
+  decltype(&::ibv_destroy_srq) destroy_srq;
   decltype(&::ibv_create_qp) create_qp;
   decltype(&::ibv_modify_qp) modify_qp;
   decltype(&::ibv_destroy_qp) destroy_qp;

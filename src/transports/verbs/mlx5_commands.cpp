@@ -34,6 +34,7 @@ enum class operation : std::uint16_t {
   init_to_receive = 0x503,
   receive_to_send = 0x504,
   query_qp = 0x50b,
+  create_shared_receives = 0x90c,
 };
 
 bits begin(operation op, std::size_t bytes) {
@@ -52,7 +53,8 @@ constexpr std::size_t context_at = 0xc0;
 constexpr std::size_t path_at = context_at + 0xc0;
 constexpr std::size_t modify_bytes = 0x880 / 8;
 
-constexpr std::uint64_t migrated = 3;         // the only path state that is used
+constexpr std::uint64_t migrated = 3;  // the only path state that is used
+constexpr std::uint64_t receives_are_shared = 1;
 constexpr std::uint64_t atomics_8_bytes = 3;  // up to 64 bits
 
 bits begin_modify(operation op, std::uint32_t qpn) {
@@ -84,7 +86,12 @@ bits create(const queue_pair& q) {
   bits b = begin(operation::create_qp, 0x880 / 8);
   b.set(context_at + 0x13, 2, migrated);
   b.set(context_at + 0x28, 24, q.domain);
-  b.set(context_at + 0x49, 4, log2_of(q.receive_depth));  // of 16 bytes each
+  if (q.receive_depth > 0) {
+    b.set(context_at + 0x49, 4, log2_of(q.receive_depth));  // of 16 bytes each
+  } else {
+    b.set(context_at + 0x565, 3, receives_are_shared);
+    b.set(context_at + 0x568, 24, q.shared);
+  }
   b.set(context_at + 0x51, 4, log2_of(q.send_depth));
   b.set(context_at + 0x68, 24, q.doorbell_page);
   b.set(context_at + 0x3e8, 24, q.sent);
@@ -95,6 +102,25 @@ bits create(const queue_pair& q) {
   b.set(0x800, 64, q.queues.offset);
   b.set(0x840, 32, q.queues.memory);
   b.set(0x860, 1, 1);  // the queues are in registered memory
+  return b;
+}
+
+bits create(const shared_receives& q) {
+  constexpr std::size_t context = 0x100;
+  constexpr std::size_t queue = context + 0x180;
+  constexpr std::uint64_t ready = 1;
+  constexpr std::uint64_t log_of_entry = 5;  // 32 bytes: a link, and one piece of memory
+  bits b = begin(operation::create_shared_receives, 0x880 / 8);
+  b.set(context + 0x8, 4, ready);
+  // The kind of queue stays 0: a list, by links in its entries.
+  b.set(queue + 0x48, 24, q.domain);
+  b.set(queue + 0x80, 64, q.record.offset);
+  b.set(queue + 0x10c, 4, log_of_entry);
+  b.set(queue + 0x11b, 5, log2_of(q.depth));
+  b.set(queue + 0x120, 2, 3);  // record and entries are in registered memory
+  b.set(queue + 0x140, 32, q.record.memory);
+  b.set(queue + 0x160, 32, q.entries.memory);
+  b.set(queue + 0x180, 64, q.entries.offset);
   return b;
 }
 

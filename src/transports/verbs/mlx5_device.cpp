@@ -212,6 +212,9 @@ class mlx5_adapter final : public adapter {
   std::unique_ptr<queue_pair> make_queue_pair(const qp_setup& s) override {
     return std::make_unique<mlx5_pair>(control_, s);
   }
+  std::unique_ptr<shared_receives> make_shared_receives(const shared_setup& s) override {
+    return std::make_unique<mlx5_shared>(control_, s);
+  }
   void set_link(bool /*up*/) override { refuse_link(name()); }
 
  private:

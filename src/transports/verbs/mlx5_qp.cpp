@@ -25,40 +25,10 @@ std::uint8_t log_of_reads(int most) noexcept {
 
 }  // namespace
 
-mlx5_pair::mlx5_pair(std::shared_ptr<mlx5_control> c, const qp_setup& s)
-    : control_(std::move(c)), setup_(s) {
-  auto& o = setup_.options;
-  o.gid_index = control_->gid_index(o.port, o.gid_index);
-  try {
-    mlx5_command::queue_pair q;
-    q.domain = control_->domain();
-    q.doorbell_page = control_->doorbells().number;
-    q.send_depth = s.send_depth;
-    q.receive_depth = s.receive_depth;
-    q.sent = make_completions(s.queues.sent);
-    q.received = make_completions(s.queues.received);
-    const std::size_t receives = s.receive_depth * sizeof(device::mlx5::data_segment);
-    q.queues = add_memory(s.queues.receive,
-                          receives + s.send_depth * std::size_t{device::mlx5::block_bytes});
-    q.record = add_memory(s.queues.record, sizeof(*s.queues.record));
-    qpn_ = make(mlx5_command::create(q)).number;
-    bits answer = mlx5_command::answer_of_modify();
-    control_->modify(objects_.back(), mlx5_command::to_init(qpn_, o.port), answer);
-    check(answer, "rdma endpoint");
-    doorbell_ = control_->map_doorbell(s.kernels);
-    self_ = control_->address(qpn_, o);
-  } catch (...) {
-    undo();
-    throw;
-  }
-}
-
-mlx5_pair::~mlx5_pair() {
-  undo();
-}
+// ---- what was made
 
 /// The last to be made goes first; memory when nothing uses it any more.
-void mlx5_pair::undo() noexcept {
+mlx5_objects::~mlx5_objects() {
   while (!objects_.empty()) {
     control_->destroy(objects_.back());
     objects_.pop_back();
@@ -69,29 +39,65 @@ void mlx5_pair::undo() noexcept {
   }
 }
 
-mlx5_command::place mlx5_pair::add_memory(void* p, std::size_t bytes) {
+mlx5_command::place mlx5_objects::add_memory(void* p, std::size_t bytes) {
   const mlx5_control::memory m = control_->add_memory(p, bytes);
   memory_.push_back(m.it);
   return {m.number, 0};
 }
 
-mlx5_pair::made mlx5_pair::make(const bits& command) {
+std::uint32_t mlx5_objects::make(const bits& command) {
   bits answer = mlx5_command::answer_of_create();
-  const mlx5_control::handle it = control_->create(command, answer);
-  objects_.push_back(it);
+  objects_.push_back(control_->create(command, answer));
   check(answer, "rdma endpoint");
-  return {it, mlx5_command::number(answer)};
+  return mlx5_command::number(answer);
+}
+
+mlx5_shared::mlx5_shared(std::shared_ptr<mlx5_control> c, const shared_setup& s)
+    : made_(std::move(c)) {
+  mlx5_command::shared_receives q;
+  q.domain = made_.control().domain();
+  q.depth = s.depth;
+  q.entries = made_.add_memory(s.queue.entries, s.depth * sizeof(*s.queue.entries));
+  q.record = made_.add_memory(s.queue.record, sizeof(*s.queue.record));
+  number_ = made_.make(mlx5_command::create(q));
+}
+
+// ---- queue pairs
+
+mlx5_pair::mlx5_pair(std::shared_ptr<mlx5_control> c, const qp_setup& s)
+    : made_(std::move(c)), setup_(s) {
+  mlx5_control& control = made_.control();
+  auto& o = setup_.options;
+  o.gid_index = control.gid_index(o.port, o.gid_index);
+  mlx5_command::queue_pair q;
+  q.domain = control.domain();
+  q.doorbell_page = control.doorbells().number;
+  q.send_depth = s.send_depth;
+  q.receive_depth = s.receive_depth;
+  if (s.shared != nullptr) q.shared = static_cast<const mlx5_shared*>(s.shared)->number();
+  q.sent = make_completions(s.queues.sent);
+  q.received = make_completions(s.queues.received);
+  const std::size_t receives = s.receive_depth * sizeof(device::mlx5::data_segment);
+  q.queues = made_.add_memory(s.queues.receive,
+                              receives + s.send_depth * std::size_t{device::mlx5::block_bytes});
+  q.record = made_.add_memory(s.queues.record, sizeof(*s.queues.record));
+  qpn_ = made_.make(mlx5_command::create(q));
+  bits answer = mlx5_command::answer_of_modify();
+  control.modify(made_.last(), mlx5_command::to_init(qpn_, o.port), answer);
+  check(answer, "rdma endpoint");
+  doorbell_ = control.map_doorbell(s.kernels);
+  self_ = control.address(qpn_, o);
 }
 
 std::uint32_t mlx5_pair::make_completions(const device::rdma::mlx5_provider::completion_queue& q) {
   mlx5_command::completion_queue c;
   c.depth = q.depth;
   c.collapsed = q.collapsed;
-  c.doorbell_page = control_->doorbells().number;
-  c.event_queue = control_->event_queue();
-  c.entries = add_memory(q.entries, q.depth * sizeof(*q.entries));
-  c.record = add_memory(q.record, sizeof(*q.record));
-  return make(mlx5_command::create(c)).number;
+  c.doorbell_page = made_.control().doorbells().number;
+  c.event_queue = made_.control().event_queue();
+  c.entries = made_.add_memory(q.entries, q.depth * sizeof(*q.entries));
+  c.record = made_.add_memory(q.record, sizeof(*q.record));
+  return made_.make(mlx5_command::create(c));
 }
 
 void mlx5_pair::connect(const endpoint_address& peer) {
@@ -101,7 +107,7 @@ void mlx5_pair::connect(const endpoint_address& peer) {
                 "the endpoint is connected already, or has failed; make another one");
   }
   const auto& o = setup_.options;
-  const mlx5_control::port_facts port = control_->port(o.port);
+  const mlx5_control::port_facts port = made_.control().port(o.port);
   mlx5_command::path p;
   p.port = o.port;
   p.mtu = std::min(self_.mtu, peer.mtu);
@@ -113,7 +119,7 @@ void mlx5_pair::connect(const endpoint_address& peer) {
   p.lid = peer.lid;
   p.gid_index = static_cast<std::uint8_t>(o.gid_index);
   p.gid = peer.gid;
-  if (p.ethernet) p.mac = control_->mac_of(peer, o);
+  if (p.ethernet) p.mac = made_.control().mac_of(peer, o);
   mlx5_command::sending s;
   s.first_number = self_.first_number;
   s.timeout_code = timeout_code(answer_patience(o).each);
@@ -122,14 +128,14 @@ void mlx5_pair::connect(const endpoint_address& peer) {
   s.log_reads = p.log_reads;
   for (const bits& command : {mlx5_command::to_receive(qpn_, p), mlx5_command::to_send(qpn_, s)}) {
     bits answer = mlx5_command::answer_of_modify();
-    control_->modify(objects_.back(), command, answer);
+    made_.control().modify(made_.last(), command, answer);
     check(answer, "connect");
   }
 }
 
 endpoint_state mlx5_pair::state() {
   bits answer = mlx5_command::answer_of_query();
-  control_->query(objects_.back(), mlx5_command::query(qpn_), answer);
+  made_.control().query(made_.last(), mlx5_command::query(qpn_), answer);
   check(answer, "rdma endpoint");
   switch (mlx5_command::state_of(answer)) {
     case mlx5_command::state::reset:

@@ -52,13 +52,40 @@ class mlx5_control {
   [[nodiscard]] virtual std::uint64_t* map_doorbell(device_ref d) = 0;
 };
 
+/// What was made of an adapter, undone in reverse.
+class mlx5_objects {
+ public:
+  explicit mlx5_objects(std::shared_ptr<mlx5_control> c) : control_(std::move(c)) {}
+  ~mlx5_objects();
+  mlx5_objects(const mlx5_objects&) = delete;
+  mlx5_objects& operator=(const mlx5_objects&) = delete;
+
+  [[nodiscard]] mlx5_control& control() const noexcept { return *control_; }
+  [[nodiscard]] mlx5_command::place add_memory(void* p, std::size_t bytes);
+  /// Its number. Throws error(system) with the adapter's own words.
+  [[nodiscard]] std::uint32_t make(const mlx5_command::bits& command);
+  [[nodiscard]] mlx5_control::handle last() const noexcept { return objects_.back(); }
+
+ private:
+  std::shared_ptr<mlx5_control> control_;
+  std::vector<mlx5_control::handle> memory_;
+  std::vector<mlx5_control::handle> objects_;
+};
+
+class mlx5_shared final : public shared_receives {
+ public:
+  mlx5_shared(std::shared_ptr<mlx5_control> c, const shared_setup& s);
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+
+ private:
+  mlx5_objects made_;
+  std::uint32_t number_ = 0;
+};
+
 class mlx5_pair final : public queue_pair {
  public:
-  /// `s.queues` are in one piece: receives, and sends behind them.
+  /// `s.queues` are in one piece: receives, and sends behind them. `s.shared` is a mlx5_shared.
   mlx5_pair(std::shared_ptr<mlx5_control> c, const qp_setup& s);
-  ~mlx5_pair() override;
-  mlx5_pair(const mlx5_pair&) = delete;
-  mlx5_pair& operator=(const mlx5_pair&) = delete;
 
   [[nodiscard]] std::uint32_t qpn() const noexcept override { return qpn_; }
   [[nodiscard]] std::uint64_t* doorbell() const noexcept override { return doorbell_; }
@@ -67,19 +94,10 @@ class mlx5_pair final : public queue_pair {
   [[nodiscard]] endpoint_state state() override;
 
  private:
-  struct made {
-    mlx5_control::handle it = 0;
-    std::uint32_t number = 0;
-  };
-  mlx5_command::place add_memory(void* p, std::size_t bytes);
-  made make(const mlx5_command::bits& command);
   std::uint32_t make_completions(const device::rdma::mlx5_provider::completion_queue& q);
-  void undo() noexcept;
 
-  std::shared_ptr<mlx5_control> control_;
+  mlx5_objects made_;  ///< the last one is the pair
   qp_setup setup_;
-  std::vector<mlx5_control::handle> memory_;
-  std::vector<mlx5_control::handle> objects_;  ///< the last one is the pair
   std::uint32_t qpn_ = 0;
   std::uint64_t* doorbell_ = nullptr;
   endpoint_address self_;

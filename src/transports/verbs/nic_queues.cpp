@@ -31,12 +31,12 @@ std::optional<std::uint64_t> rung_until(std::uint64_t bell,
   return sound ? std::optional(rung) : std::nullopt;
 }
 
-std::uint64_t posted_until(const device::rdma::mlx5_provider::queues& q, std::uint64_t done,
+std::uint64_t posted_until(mlx5::qp_record& record, std::uint64_t done,
                            std::uint32_t depth) noexcept {
-  // pairs with mlx5_provider::write_receive_record()
-  const auto record = static_cast<std::uint16_t>(
-      swapped(shared(q.record->counter[mlx5::qp_record::receive]).load(std::memory_order_acquire)));
-  const std::uint64_t posted = mlx5::extended(record, done);
+  // pairs with mlx5_provider::write_receive_record(), write_shared_record()
+  const auto counter = static_cast<std::uint16_t>(
+      swapped(shared(record.counter[mlx5::qp_record::receive]).load(std::memory_order_acquire)));
+  const std::uint64_t posted = mlx5::extended(counter, done);
   return posted - done <= depth ? posted : done;
 }
 

@@ -18,9 +18,9 @@ namespace mlx5 = device::mlx5;
                                                       std::uint32_t qpn, std::uint64_t done,
                                                       std::uint32_t depth) noexcept;
 
-/// How many receives were posted ever, as far as that makes sense. `done`: how many are complete.
-[[nodiscard]] std::uint64_t posted_until(const device::rdma::mlx5_provider::queues& q,
-                                         std::uint64_t done, std::uint32_t depth) noexcept;
+/// How many receives were posted ever, as far as that makes sense. `done`: how many were used.
+[[nodiscard]] std::uint64_t posted_until(mlx5::qp_record& record, std::uint64_t done,
+                                         std::uint32_t depth) noexcept;
 
 /// What a completion tells.
 struct cqe_values {

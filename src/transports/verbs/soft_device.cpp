@@ -115,10 +115,26 @@ struct network {
   }
 };
 
+class soft_shared final : public shared_receives {
+ public:
+  soft_shared(soft_nic& n, const shared_setup& s) : nic_(n), number_(nic_.add_shared(s)) {}
+  ~soft_shared() override { nic_.remove_shared(number_); }
+  soft_shared(const soft_shared&) = delete;
+  soft_shared& operator=(const soft_shared&) = delete;
+  /// 0 when there are none.
+  static std::uint32_t number_of(const shared_receives* s) noexcept {
+    return s == nullptr ? 0 : static_cast<const soft_shared*>(s)->number_;
+  }
+
+ private:
+  soft_nic& nic_;
+  std::uint32_t number_;
+};
+
 class soft_queue_pair final : public queue_pair {
  public:
   soft_queue_pair(soft_nic& n, const network& net, const endpoint_address& where, const qp_setup& s)
-      : nic_(n), net_(net), where_(where), made_(nic_.add_qp(s)) {
+      : nic_(n), net_(net), where_(where), made_(nic_.add_qp(s, soft_shared::number_of(s.shared))) {
     where_.qpn = made_.qpn;
   }
   ~soft_queue_pair() override { nic_.remove_qp(made_.qpn); }
@@ -164,6 +180,9 @@ class soft_adapter final : public adapter {
   }
   std::unique_ptr<queue_pair> make_queue_pair(const qp_setup& s) override {
     return std::make_unique<soft_queue_pair>(nic_, net_, where_, s);
+  }
+  std::unique_ptr<shared_receives> make_shared_receives(const shared_setup& s) override {
+    return std::make_unique<soft_shared>(nic_, s);
   }
   void set_link(bool up) override { nic_.set_link(up); }
 

@@ -85,18 +85,28 @@ void soft_nic::remove_memory(std::uint32_t key) {
   run([&] { keys_.remove(key); });
 }
 
-soft_nic::made_qp soft_nic::add_qp(const qp_setup& s) {
+std::uint32_t soft_nic::add_shared(const shared_setup& s) {
+  return run([&] {
+    shared_[++shared_made_] = std::make_unique<shared_queue>(shared_queue{s});
+    return shared_made_;
+  });
+}
+void soft_nic::remove_shared(std::uint32_t which) {
+  run([&] { shared_.erase(which); });
+}
+
+soft_nic::made_qp soft_nic::add_qp(const qp_setup& s, std::uint32_t shared) {
   // A page is made here, not by the thread: that may have to wait for the device.
   std::unique_ptr<bell_page> fresh;
   for (;;) {
-    const auto made = run([&] { return try_add_qp(s, fresh); });
+    const auto made = run([&] { return try_add_qp(s, shared, fresh); });
     if (made) return *made;
     fresh = std::make_unique<bell_page>(s.kernels, *this);
   }
 }
 
 /// Nothing when there is no doorbell left; `fresh` is taken when it is needed and there.
-std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s,
+std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s, std::uint32_t shared,
                                                       std::unique_ptr<bell_page>& fresh) {
   auto number = std::find(by_number_.begin(), by_number_.end(), nullptr);
   if (number - by_number_.begin() == most_qps) {
@@ -122,6 +132,7 @@ std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s,
   const auto place_number = static_cast<std::uint32_t>(number - by_number_.begin()) + 1;
   made->qpn = (++made_ & 0xfffU) << 12U | place_number;
   made->self = {fabric_, number_, made->qpn};
+  made->shared = shared == 0 ? nullptr : shared_.at(shared).get();
   made->page = &at;
   made->bell = static_cast<std::size_t>(place - at.owners.begin());
   at.seen.resize(at.owners.size());
@@ -137,6 +148,7 @@ std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s,
 void soft_nic::remove_qp(std::uint32_t qpn) {
   run([&] {
     qp& q = *qps_.at(qpn);
+    end_shared(q);
     q.page->owners[q.bell] = nullptr;
     by_number_[(qpn & 0xfffU) - 1] = nullptr;
     std::erase(active_, &q);

@@ -40,7 +40,12 @@ class soft_nic {
     std::uint32_t qpn = 0;
     std::uint64_t* doorbell = nullptr;
   };
-  made_qp add_qp(const qp_setup& s);
+  /// Receives that queue pairs share, by a number of this NIC's.
+  std::uint32_t add_shared(const shared_setup& s);
+  /// No queue pair has them.
+  void remove_shared(std::uint32_t which);
+  /// `shared`: a number as above; 0: it has receives of its own.
+  made_qp add_qp(const qp_setup& s, std::uint32_t shared = 0);
   void remove_qp(std::uint32_t qpn);
   void connect(std::uint32_t qpn, const endpoint_address& peer);
   endpoint_state state_of(std::uint32_t qpn);
@@ -65,13 +70,16 @@ class soft_nic {
  private:
   using clock = std::chrono::steady_clock;
   struct flight;
+  struct shared_queue;
+  struct receive;
   struct qp;
   struct bell_page;
 
   template <class F>
   auto run(F&& f);
 
-  std::optional<made_qp> try_add_qp(const qp_setup& s, std::unique_ptr<bell_page>& fresh);
+  std::optional<made_qp> try_add_qp(const qp_setup& s, std::uint32_t shared,
+                                    std::unique_ptr<bell_page>& fresh);
 
   // ---- the thread
   void work();
@@ -101,7 +109,6 @@ class soft_nic {
   void abandon(qp& q);
   void end_in_error(qp& q, mlx5::syndrome why);
   void flush(qp& q);
-  bool flush_receives(qp& q);
 
   // ---- responder
   answer answer_write(qp& q, const request& r);
@@ -109,7 +116,11 @@ class soft_nic {
   answer answer_read(qp& q, const request& r);
   answer answer_atomic(qp& q, const request& r);
   answer refuse(qp& q, mlx5::syndrome why);
-  [[nodiscard]] std::uint64_t posted_receives(const qp& q) const;
+  [[nodiscard]] static bool has_receive(const qp& q);
+  [[nodiscard]] static receive take_receive(qp& q);
+  static std::uint64_t end_receive(qp& q);
+  bool flush_receives(qp& q);
+  bool end_shared(qp& q);
   answer finish_receive(qp& q, const request& r);
   answer fail_receive(qp& q, mlx5::syndrome here, mlx5::syndrome there);
 
@@ -125,6 +136,8 @@ class soft_nic {
   std::unique_ptr<wire> wire_;
   key_table keys_;
   std::map<std::uint32_t, std::unique_ptr<qp>> qps_;
+  std::map<std::uint32_t, std::unique_ptr<shared_queue>> shared_;
+  std::uint32_t shared_made_ = 0;
   std::vector<qp*> by_number_;  ///< qps_ again, for a quick look
   std::uint32_t made_ = 0;
   std::vector<std::unique_ptr<bell_page>> pages_;

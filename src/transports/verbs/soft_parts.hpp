@@ -25,6 +25,19 @@ struct soft_nic::flight {
   std::uint32_t bytes = 0;
 };
 
+/// Receives that queue pairs share.
+struct soft_nic::shared_queue {
+  shared_setup setup;
+  std::uint64_t taken = 0;  ///< how many, ever
+  std::uint32_t place = 0;  ///< of the next
+};
+
+/// Where a message goes.
+struct soft_nic::receive {
+  std::uint64_t index = 0;
+  mlx5::data_segment to{};
+};
+
 struct soft_nic::qp {
   explicit qp(const qp_setup& s) : setup(s), sent(s.queues.sent), received(s.queues.received) {}
 
@@ -64,7 +77,10 @@ struct soft_nic::qp {
 
   // Responder.
   std::uint64_t next_receive = 0;
-  std::uint32_t expected = 0;  ///< psn of the next request
+  shared_queue* shared = nullptr;  ///< where receives come from, if not from its own
+  std::optional<receive> held;     ///< of those, for a message that has begun
+  bool told_last = false;          ///< that none of those comes any more
+  std::uint32_t expected = 0;      ///< psn of the next request
 };
 
 /// Doorbells of queue pairs whose kernels run on one device, next to each other so that to look at

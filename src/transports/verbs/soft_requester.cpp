@@ -327,15 +327,4 @@ void soft_nic::flush(qp& q) {
   while (q.head != q.target) end_in_error(q, syndrome::flushed);
 }
 
-bool soft_nic::flush_receives(qp& q) {
-  const std::uint64_t posted = posted_receives(q);
-  const bool any = q.next_receive != posted;
-  while (q.next_receive != posted) {
-    complete(
-        q, q.received,
-        {.what = cqe_opcode::responder_error, .index = q.next_receive++, .why = syndrome::flushed});
-  }
-  return any;
-}
-
 }  // namespace crosswarp::verbs

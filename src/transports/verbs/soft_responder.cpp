@@ -42,13 +42,79 @@ answer soft_nic::refuse(qp& q, syndrome why) {
   return {.what = answer::kind::refused, .why = why};
 }
 
-std::uint64_t soft_nic::posted_receives(const qp& q) const {
-  return posted_until(q.setup.queues, q.next_receive, q.setup.receive_depth);
+// ---- receives: a queue pair's own, or those that it shares
+
+bool soft_nic::has_receive(const qp& q) {
+  if (q.held) return true;
+  if (q.shared == nullptr) {
+    return posted_until(*q.setup.queues.record, q.next_receive, q.setup.receive_depth) !=
+           q.next_receive;
+  }
+  const shared_setup& s = q.shared->setup;
+  return posted_until(*s.queue.record, q.shared->taken, s.depth) != q.shared->taken;
 }
+
+/// The one for the message that comes: the same until it ends. Only when there is one.
+soft_nic::receive soft_nic::take_receive(qp& q) {
+  receive r;
+  if (q.shared == nullptr) {
+    r.index = q.next_receive;
+    std::memcpy(&r.to, q.setup.queues.receive + (r.index & (q.setup.receive_depth - 1)),
+                sizeof(r.to));
+    return r;
+  }
+  if (!q.held) {
+    shared_queue& from = *q.shared;
+    mlx5::shared_receive entry{};
+    std::memcpy(&entry, from.setup.queue.entries + from.place, sizeof(entry));
+    q.held = receive{from.place, entry.data};
+    // A link is a kernel's word, too.
+    from.place = swapped(entry.link.next) & (from.setup.depth - 1);
+    ++from.taken;
+  }
+  return *q.held;
+}
+
+/// Whatever became of it, it was used; its index.
+std::uint64_t soft_nic::end_receive(qp& q) {
+  const std::uint64_t index = take_receive(q).index;
+  if (q.shared == nullptr) ++q.next_receive;
+  q.held.reset();
+  return index;
+}
+
+/// Of a queue pair that has failed: all of its own. Of shared ones it has no more than that for a
+/// message that has begun.
+bool soft_nic::flush_receives(qp& q) {
+  if (q.shared != nullptr) return end_shared(q);
+  bool any = false;
+  for (; has_receive(q); any = true) {
+    complete(
+        q, q.received,
+        {.what = cqe_opcode::responder_error, .index = end_receive(q), .why = syndrome::flushed});
+  }
+  return any;
+}
+
+/// It takes none any more, and says so.
+bool soft_nic::end_shared(qp& q) {
+  if (q.shared == nullptr || q.told_last) return false;
+  if (q.held) {
+    complete(
+        q, q.received,
+        {.what = cqe_opcode::responder_error, .index = end_receive(q), .why = syndrome::flushed});
+  }
+  q.told_last = true;
+  shared(q.setup.events->no_receives)
+      .store(1, std::memory_order_release);  // pairs with hears_no_receives()
+  return true;
+}
+
+// ---- requests
 
 answer soft_nic::answer_write(qp& q, const request& r) {
   const bool imm = has_imm(r.op);
-  if (imm && (posted_receives(q) == q.next_receive || chance(options_.not_ready))) {
+  if (imm && (!has_receive(q) || chance(options_.not_ready))) {
     return {.what = answer::kind::not_ready};
   }
   if (r.bytes > 0) {
@@ -63,12 +129,10 @@ answer soft_nic::answer_write(qp& q, const request& r) {
 }
 
 answer soft_nic::answer_send(qp& q, const request& r) {
-  if (posted_receives(q) == q.next_receive || (r.offset == 0 && chance(options_.not_ready))) {
+  if (!has_receive(q) || (r.offset == 0 && chance(options_.not_ready))) {
     return {.what = answer::kind::not_ready};
   }
-  mlx5::data_segment s{};
-  std::memcpy(&s, q.setup.queues.receive + (q.next_receive & (q.setup.receive_depth - 1)),
-              sizeof(s));
+  const mlx5::data_segment s = take_receive(q).to;
   if (std::uint64_t{r.offset} + r.bytes > swapped(s.byte_count)) {
     return fail_receive(q, syndrome::local_length, syndrome::remote_invalid_request);
   }
@@ -90,7 +154,7 @@ answer soft_nic::finish_receive(qp& q, const request& r) {
   complete(q, q.received,
            {.what = what,
             .of = r.op,
-            .index = q.next_receive++,
+            .index = end_receive(q),
             .bytes = r.offset + r.bytes,
             .imm = r.imm});
   return {.what = answer::kind::done};
@@ -99,7 +163,7 @@ answer soft_nic::finish_receive(qp& q, const request& r) {
 /// The receive that was posted is no good: both ends hear of it, in other words.
 answer soft_nic::fail_receive(qp& q, syndrome here, syndrome there) {
   complete(q, q.received,
-           {.what = cqe_opcode::responder_error, .index = q.next_receive++, .why = here});
+           {.what = cqe_opcode::responder_error, .index = end_receive(q), .why = here});
   return refuse(q, there);
 }
 
@@ -133,7 +197,7 @@ void soft_nic::complete(qp& q, completion_writer& to, const cqe_values& v) {
   if (to.is_full()) {
     // There is no place to say it in: kernels look at the event now and then.
     q.overrun = true;
-    shared(*q.setup.event)
+    shared(q.setup.events->failed)
         .store(static_cast<std::uint64_t>(syndrome::local_qp_operation), std::memory_order_relaxed);
     log::error(-1, "soft nic: a completion queue of endpoint ", q.qpn,
                " is full: completions are not read, or update_cq_dbr_record() is missing");

@@ -45,6 +45,12 @@ class forwarder {
   void remove(verbs_qp& q) {
     alone([&] { std::erase(pairs_, &q); });
   }
+  void add(verbs_shared& s) {
+    alone([&] { shared_.push_back(&s); });
+  }
+  void remove(verbs_shared& s) {
+    alone([&] { std::erase(shared_, &s); });
+  }
 
  private:
   using clock = std::chrono::steady_clock;
@@ -55,6 +61,7 @@ class forwarder {
       std::unique_lock lock(mutex_);
       if (stop_) return;
       bool moved = look % 16 == 0 && hear_events();
+      for (verbs_shared* s : shared_) moved = s->step() || moved;
       for (verbs_qp* q : pairs_) moved = q->step() || moved;
       if (moved) {
         last = clock::now();
@@ -103,6 +110,7 @@ class forwarder {
   std::condition_variable wake_;
   bool changed_ = false;
   bool stop_ = false;
+  std::vector<verbs_shared*> shared_;
   std::vector<verbs_qp*> pairs_;
   std::thread thread_;  // last: starts when all else is there
 };
@@ -112,9 +120,28 @@ forwarder::~forwarder() {
   thread_.join();
 }
 
+class forwarded_shared final : public shared_receives {
+ public:
+  forwarded_shared(forwarder& f, const shared_setup& s) : forwarder_(f), receives_(f.context(), s) {
+    forwarder_.add(receives_);
+  }
+  ~forwarded_shared() override { forwarder_.remove(receives_); }
+  forwarded_shared(const forwarded_shared&) = delete;
+  forwarded_shared& operator=(const forwarded_shared&) = delete;
+  /// Null when there are none.
+  static const verbs_shared* of(const shared_receives* s) noexcept {
+    return s == nullptr ? nullptr : &static_cast<const forwarded_shared*>(s)->receives_;
+  }
+
+ private:
+  forwarder& forwarder_;
+  verbs_shared receives_;
+};
+
 class forwarded_pair final : public queue_pair {
  public:
-  forwarded_pair(forwarder& f, const qp_setup& s) : forwarder_(f), pair_(f.context(), s) {
+  forwarded_pair(forwarder& f, const qp_setup& s)
+      : forwarder_(f), pair_(f.context(), s, forwarded_shared::of(s.shared)) {
     forwarder_.add(pair_);
   }
   ~forwarded_pair() override { forwarder_.remove(pair_); }
@@ -149,6 +176,9 @@ class verbs_adapter final : public adapter {
   }
   std::unique_ptr<queue_pair> make_queue_pair(const qp_setup& s) override {
     return std::make_unique<forwarded_pair>(forwarder_, s);
+  }
+  std::unique_ptr<shared_receives> make_shared_receives(const shared_setup& s) override {
+    return std::make_unique<forwarded_shared>(forwarder_, s);
   }
   void set_link(bool /*up*/) override { refuse_link(name()); }
 

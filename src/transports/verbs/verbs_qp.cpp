@@ -84,9 +84,10 @@ std::uint32_t at_most(int device, std::uint32_t wanted) noexcept {
 
 // ---- making
 
-verbs_qp::verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s)
+verbs_qp::verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s, const verbs_shared* shared)
     : context_(std::move(c)),
       setup_(s),
+      shares_(shared != nullptr),
       bell_(s.kernels, 1, memory_kind::pinned),
       inline_region_(nullptr, context_->library.dereg_mr),
       send_queue_(nullptr, context_->library.destroy_cq),
@@ -99,8 +100,13 @@ verbs_qp::verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s)
   auto& o = setup_.options;
   o.gid_index = context_->gid_index(o.port, o.gid_index);
   most_sends_ = at_most(limits.max_qp_wr, s.send_depth);
-  most_receives_ = at_most(limits.max_qp_wr, s.receive_depth);
-  most_segments_ = at_most(limits.max_sge, entry::most_segments);
+  most_receives_ = shares_ ? shared->depth() : at_most(limits.max_qp_wr, s.receive_depth);
+  if (o.sge > limits.max_sge) {
+    throw error(errc::invalid_argument, "rdma endpoint",
+                "sge " + std::to_string(o.sge) + ": " + context_->name() + " has " +
+                    std::to_string(limits.max_sge) + " at most");
+  }
+  most_segments_ = static_cast<std::uint32_t>(o.sge);
 
   inline_place_ = static_cast<std::size_t>(o.inline_bytes);
   if (inline_place_ > 0) {
@@ -120,9 +126,13 @@ verbs_qp::verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s)
   a.recv_cq = receive_queue_.get();
   a.sq_sig_all = 1;  // so that each end is known; the kernel hears of those that it asked for
   a.cap.max_send_wr = most_sends_;
-  a.cap.max_recv_wr = most_receives_;
   a.cap.max_send_sge = most_segments_;
-  a.cap.max_recv_sge = 1;
+  if (shares_) {
+    a.srq = shared->queue();
+  } else {
+    a.cap.max_recv_wr = most_receives_;
+    a.cap.max_recv_sge = 1;
+  }
   pair_ = own(l.create_qp(context_->domain(), &a), l.destroy_qp, "ibv_create_qp", context_->name());
   self_ = address_of(*context_, qpn(), o, random_number());
   modify(to_init(o), "ibv_modify_qp to INIT");
@@ -329,8 +339,9 @@ bool verbs_qp::flush_entries() {
 // ---- receives
 
 bool verbs_qp::forward_receives() {
-  if (state_ == endpoint_state::failed) return false;
-  const std::uint64_t posted = posted_until(setup_.queues, receives_done_, setup_.receive_depth);
+  if (shares_ || state_ == endpoint_state::failed) return false;
+  const std::uint64_t posted =
+      posted_until(*setup_.queues.record, receives_done_, setup_.receive_depth);
   bool any = false;
   while (next_receive_ < posted && next_receive_ - receives_done_ < most_receives_) {
     mlx5::data_segment s{};
@@ -353,13 +364,13 @@ bool verbs_qp::forward_receives() {
 }
 
 bool verbs_qp::take_received() {
-  if (next_receive_ == receives_done_) return false;
+  if (!shares_ && next_receive_ == receives_done_) return false;
   std::array<ibv_wc, completions_at_once> all;
   const int count = ibv_poll_cq(receive_queue_.get(), completions_at_once, all.data());
   for (int i = 0; i < count; ++i) {
     const ibv_wc& w = all[static_cast<std::size_t>(i)];
     cqe_values v;
-    v.index = receives_done_++;
+    v.index = shares_ ? w.wr_id : receives_done_++;
     v.why = syndrome_of(w.status);
     if (v.why != syndrome::none) {
       v.what = cqe_opcode::responder_error;
@@ -379,8 +390,10 @@ bool verbs_qp::take_received() {
 }
 
 bool verbs_qp::flush_receives() {
+  if (shares_) return end_shared();
   if (next_receive_ != receives_done_) return false;  // the device flushes those that it has
-  const std::uint64_t posted = posted_until(setup_.queues, receives_done_, setup_.receive_depth);
+  const std::uint64_t posted =
+      posted_until(*setup_.queues.record, receives_done_, setup_.receive_depth);
   const bool any = receives_done_ != posted;
   while (receives_done_ != posted) {
     complete(
@@ -391,6 +404,15 @@ bool verbs_qp::flush_receives() {
   return any;
 }
 
+/// The device has flushed what it had here of shared ones, if any: its queue was empty just now.
+bool verbs_qp::end_shared() {
+  if (told_last_ || take_received()) return false;
+  told_last_ = true;
+  std::atomic_ref<std::uint64_t>(setup_.events->no_receives)
+      .store(1, std::memory_order_release);  // pairs with hears_no_receives()
+  return true;
+}
+
 // ---- completions
 
 void verbs_qp::complete(completion_writer& to, const cqe_values& v) {
@@ -398,7 +420,7 @@ void verbs_qp::complete(completion_writer& to, const cqe_values& v) {
   if (to.is_full()) {
     // There is no place to say it in: kernels look at the event now and then.
     overrun_ = true;
-    std::atomic_ref<std::uint64_t>(*setup_.event)
+    std::atomic_ref<std::uint64_t>(setup_.events->failed)
         .store(static_cast<std::uint64_t>(syndrome::local_qp_operation), std::memory_order_relaxed);
     log::error(-1, "rdma: a completion queue of endpoint ", qpn(),
                " is full: completions are not read, or update_cq_dbr_record() is missing");

@@ -10,13 +10,15 @@
 #include "transports/verbs/entry.hpp"
 #include "transports/verbs/nic_queues.hpp"
 #include "transports/verbs/verbs_context.hpp"
+#include "transports/verbs/verbs_shared.hpp"
 
 namespace crosswarp::verbs {
 
 class verbs_qp {
  public:
+  /// `shared`: where receives come from; null: from its own queue.
   /// Throws error(system), error(invalid_argument).
-  verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s);
+  verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s, const verbs_shared* shared);
 
   [[nodiscard]] std::uint32_t qpn() const noexcept { return pair_->qp_num; }
   [[nodiscard]] std::uint64_t* doorbell() const noexcept { return bell_.data(); }
@@ -58,12 +60,15 @@ class verbs_qp {
   bool forward_receives();
   bool take_received();
   bool flush_receives();
+  bool end_shared();
 
   void complete(completion_writer& to, const cqe_values& v);
   void modify(const transition& t, const char* what);
 
   std::shared_ptr<verbs_context> context_;
   qp_setup setup_;
+  bool shares_ = false;     ///< receives are not its own
+  bool told_last_ = false;  ///< that none of those comes any more
   buffer<std::uint64_t> bell_;
   std::uint64_t bell_seen_ = 0;
   std::vector<std::byte> inline_data_;  ///< of entries under way, a place for each

@@ -1,44 +1,10 @@
 // Bodies of rdma.hpp: what does not depend on the provider.
 #pragma once
 
+#include "crosswarp/device/impl/rdma_queue_impl.hpp"
 #include "crosswarp/device/rdma.hpp"
 
 namespace crosswarp::device::rdma {
-
-namespace impl {
-
-// Locks of an endpoint are held for a few instructions, and never while something is waited for.
-[[nodiscard]] CW_FN inline bool try_lock(std::uint64_t& lock) noexcept {
-  const device_atomic<std::uint64_t> word(lock);
-  return word.load(order::relaxed) == 0 && word.exchange(1, order::acquire) == 0;  // unlock()
-}
-CW_FN inline void unlock(std::uint64_t& lock) noexcept {
-  device_atomic<std::uint64_t>(lock).store(0, order::release);  // pairs with try_lock()
-}
-/// For locks: a user's short deadline must not leave an entry that nobody rings for.
-[[nodiscard]] CW_FN inline wait_limits patient(const wait_limits& l) noexcept {
-  constexpr std::uint64_t least = 10'000'000'000;
-  return l.within(l.timeout_ns > least ? l.timeout_ns : least);
-}
-
-[[nodiscard]] CW_FN inline std::uint64_t done_of(const work_queue& q) noexcept {
-  // pairs with drain_sent(), take_received(): the adapter has read the places before it
-  return device_atomic<std::uint64_t>(q.state->done).load(order::acquire);
-}
-
-/// The first failure stays. By the thread that holds the lock of the completion queue.
-CW_FN inline void latch(const work_queue& q, const completion& c) noexcept {
-  const device_atomic<std::uint64_t> word(q.state->fault);
-  if (word.load(order::relaxed) != 0) return;
-  q.state->fault_index = c.index;
-  word.store(static_cast<std::uint64_t>(c.why) | static_cast<std::uint64_t>(c.vendor) << 8U,
-             order::release);  // pairs with fault_of()
-}
-[[nodiscard]] CW_FN inline std::uint64_t fault_of(const work_queue& q) noexcept {
-  return device_atomic<std::uint64_t>(q.state->fault).load(order::acquire);  // pairs with latch()
-}
-
-}  // namespace impl
 
 /// Of a queue that has failed.
 template <class P>
@@ -58,11 +24,7 @@ CW_FN inline completion basic_endpoint<P>::failure(const work_queue& q,
                                                    std::uint64_t first) noexcept {
   completion c = first_failure(q);
   if (c.index == first) return c;
-  c = {};
-  c.index = first;
-  c.why = syndrome::flushed;
-  c.outcome = status_of(c.why);
-  return c;
+  return impl::flushed_at(first);
 }
 
 // ---- posting
@@ -70,36 +32,8 @@ CW_FN inline completion basic_endpoint<P>::failure(const work_queue& q,
 template <class P>
 CW_FN inline bool basic_endpoint<P>::fits(const request& r) const noexcept {
   const std::uint32_t units = P::units(r);
-  return units != 0 && (r.inline_data == nullptr || r.bytes <= p_.inline_bytes);
-}
-
-/// Takes places next to each other once they are free. Only then: so a wait that ends early leaves
-/// nothing behind that others would have to step over.
-template <class P>
-template <class Drain>
-CW_FN inline typename basic_endpoint<P>::place basic_endpoint<P>::reserve(
-    const work_queue& q, std::uint32_t blocks, Drain&& drain) const noexcept {
-  // More could wait for an entry that is not signalled.
-  if (blocks == 0 || blocks > q.depth / 2) return {status::invalid, 0};
-  const device_atomic<std::uint64_t> reserved(q.state->reserved);
-  place got{status::ok, 0};
-  const auto take = [&] {
-    std::uint64_t next = reserved.load(order::relaxed);
-    while (impl::fault_of(q) == 0) {
-      const std::uint64_t free_until = impl::done_of(q) + q.depth;
-      if (!reached(free_until, next + blocks)) {
-        drain();
-        return false;
-      }
-      got.first = next;
-      if (reserved.compare_exchange(next, next + blocks, order::relaxed)) return true;
-    }
-    got.outcome = status_of(syndrome::flushed);
-    return true;
-  };
-  const status waited = poll_until(take, p_.limits);
-  if (waited != status::ok) got.outcome = waited;
-  return got;
+  return units != 0 && r.list.count <= p_.sge &&
+         (r.inline_data == nullptr || r.bytes <= p_.inline_bytes);
 }
 
 /// `count` entries of `blocks` blocks each; either is 1.
@@ -110,8 +44,8 @@ CW_FN inline posted basic_endpoint<P>::write_entries(const G& g, std::uint32_t c
                                                      F&& make) const noexcept {
   g.sync();  // what all of them wrote into sources comes before
   const std::uint32_t total = count * blocks;
-  const place at =
-      leader_of(g, [&] { return reserve(p_.send, total, [&] { drain_sent(nullptr); }); });
+  const impl::place at = leader_of(
+      g, [&] { return impl::reserve(p_.send, total, p_.limits, [&] { drain_sent(nullptr); }); });
   if (at.outcome != status::ok) return {at.outcome, 0, 0};
   const std::uint64_t part = p_.send.depth / 4;
   for (auto i = static_cast<std::uint32_t>(g.rank()); i < count;
@@ -204,6 +138,34 @@ CW_FN inline posted basic_endpoint<P>::post_send(const G& g, local_memory from, 
 }
 template <class P>
 template <group G>
+CW_FN inline posted basic_endpoint<P>::post_write(const G& g, const segment_list& from,
+                                                  remote_memory to, bool signalled) const noexcept {
+  return post(g, {.op = operation::write, .signalled = signalled, .list = from, .remote = to});
+}
+template <class P>
+template <group G>
+CW_FN inline posted basic_endpoint<P>::post_write_imm(const G& g, const segment_list& from,
+                                                      remote_memory to, std::uint32_t imm,
+                                                      bool signalled) const noexcept {
+  return post(
+      g,
+      {.op = operation::write_imm, .signalled = signalled, .imm = imm, .list = from, .remote = to});
+}
+template <class P>
+template <group G>
+CW_FN inline posted basic_endpoint<P>::post_read(const G& g, const segment_list& to,
+                                                 remote_memory from,
+                                                 bool signalled) const noexcept {
+  return post(g, {.op = operation::read, .signalled = signalled, .list = to, .remote = from});
+}
+template <class P>
+template <group G>
+CW_FN inline posted basic_endpoint<P>::post_send(const G& g, const segment_list& from,
+                                                 bool signalled) const noexcept {
+  return post(g, {.op = operation::send, .signalled = signalled, .list = from});
+}
+template <class P>
+template <group G>
 CW_FN inline posted basic_endpoint<P>::post_atomic(const G& g, const request& r) const noexcept {
   const bool atomic = r.op == operation::fetch_add || r.op == operation::compare_swap;
   if (!atomic) return {status::invalid, 0, 0};
@@ -215,8 +177,9 @@ template <group G>
 CW_FN inline posted basic_endpoint<P>::post_recv(const G& g, local_memory to,
                                                  std::uint32_t bytes) const noexcept {
   return leader_of(g, [&]() -> posted {
+    if (p_.shared.state != nullptr) return {status::invalid, 0, 0};
     // Receives are not taken from here: somebody has to, so that their places become free.
-    const place at = reserve(p_.receive, 1, [] {});
+    const impl::place at = impl::reserve(p_.receive, 1, p_.limits, [] {});
     if (at.outcome != status::ok) return {at.outcome, 0, 0};
     P::write_receive(p_.queues, p_.receive.depth, at.first, to, bytes);
     device_atomic<std::uint64_t>(p_.receive.end_of(at.first))
@@ -227,54 +190,13 @@ CW_FN inline posted basic_endpoint<P>::post_recv(const G& g, local_memory to,
 
 // ---- telling the adapter
 
-/// Moves `ready` over everything that was posted without a gap. Who fills a gap comes here
-/// afterwards, so nothing is left behind. With the lock.
-template <class P>
-CW_FN inline void basic_endpoint<P>::collect(const work_queue& q) noexcept {
-  std::uint64_t ready = q.state->ready;
-  for (;;) {
-    // pairs with write_entries(), post_recv()
-    const std::uint64_t end = device_atomic<std::uint64_t>(q.end_of(ready)).load(order::acquire);
-    if (end <= ready) break;  // of an earlier lap
-    ready = end;
-  }
-  q.state->ready = ready;
-}
-
-/// Runs `f` with the lock, unless `end` was told meanwhile.
-template <class P>
-template <class Tell>
-CW_FN inline status basic_endpoint<P>::tell(const work_queue& q, std::uint64_t end,
-                                            Tell&& f) const noexcept {
-  bool locked = false;
-  const device_atomic<std::uint64_t> told(q.state->told);
-  const status waited = poll_until(
-      [&] {
-        if (reached(told.load(order::relaxed), end)) return true;
-        locked = impl::try_lock(q.state->lock);
-        return locked;
-      },
-      impl::patient(p_.limits));
-  if (!locked) return waited;
-  f();
-  impl::unlock(q.state->lock);
-  return status::ok;
-}
-
-namespace impl {
-/// An end that was never told, so that the lock is taken.
-CW_FN inline std::uint64_t untold(const work_queue& q) noexcept {
-  return device_atomic<std::uint64_t>(q.state->told).load(order::relaxed) + q.depth + 1;
-}
-}  // namespace impl
-
 template <class P>
 template <group G>
 CW_FN inline status basic_endpoint<P>::update_send_dbr_record(const G& g) const noexcept {
   g.sync();
   return leader_of(g, [&] {
-    return tell(p_.send, impl::untold(p_.send), [&] {
-      collect(p_.send);
+    return impl::tell(p_.send, impl::untold(p_.send), p_.limits, [&] {
+      impl::collect(p_.send);
       P::write_send_record(p_.queues, p_.send.state->ready);
     });
   });
@@ -284,7 +206,7 @@ template <group G>
 CW_FN inline status basic_endpoint<P>::ring_doorbell(const G& g) const noexcept {
   g.sync();
   return leader_of(g, [&] {
-    return tell(p_.send, impl::untold(p_.send), [&] {
+    return impl::tell(p_.send, impl::untold(p_.send), p_.limits, [&] {
       P::ring(p_.queues, p_.send.state->ready);
       device_atomic<std::uint64_t>(p_.send.state->told).store(p_.send.state->ready, order::relaxed);
     });
@@ -295,9 +217,9 @@ template <group G>
 CW_FN inline status basic_endpoint<P>::submit(const G& g, std::uint64_t end) const noexcept {
   g.sync();
   return leader_of(g, [&] {
-    return tell(p_.send, end, [&] {
+    return impl::tell(p_.send, end, p_.limits, [&] {
       const device_atomic<std::uint64_t> told(p_.send.state->told);
-      collect(p_.send);
+      impl::collect(p_.send);
       const std::uint64_t ready = p_.send.state->ready;
       if (told.load(order::relaxed) == ready) return;
       P::write_send_record(p_.queues, ready);
@@ -311,8 +233,8 @@ template <group G>
 CW_FN inline status basic_endpoint<P>::update_recv_dbr_record(const G& g) const noexcept {
   g.sync();
   return leader_of(g, [&] {
-    return tell(p_.receive, impl::untold(p_.receive), [&] {
-      collect(p_.receive);
+    return impl::tell(p_.receive, impl::untold(p_.receive), p_.limits, [&] {
+      impl::collect(p_.receive);
       P::write_receive_record(p_.queues, p_.receive.state->ready);
     });
   });
@@ -325,7 +247,8 @@ template <class P>
 CW_FN inline void basic_endpoint<P>::hear_event(std::uint64_t done) const noexcept {
   // Relaxed: it orders no data, it only ends waits.
   const std::uint64_t event =
-      system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(*p_.event)).load(order::relaxed);
+      system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(p_.events->failed))
+          .load(order::relaxed);
   if (event == 0) return;
   completion lost;
   lost.index = done;
@@ -461,19 +384,39 @@ template <class P>
 CW_FN inline bool basic_endpoint<P>::take_received(completion& c) const noexcept {
   cq_state& s = *p_.received;
   if (!impl::try_lock(s.lock)) return false;
+  const bool shared = p_.shared.state != nullptr;
+  // Before the look: what completed before it was told is seen.
+  const bool ended = shared && ++s.idle % 32 == 0 && hears_no_receives();
   const device_atomic<std::uint64_t> done_word(p_.receive.state->done);
-  const std::uint64_t done = done_word.load(order::relaxed);
+  std::uint64_t done = done_word.load(order::relaxed);
   typename P::found raw;
   const bool any = P::look(p_.queues.received, s.index, done, raw);
   if (any) {
     ++s.index;
+    s.idle = 0;
+    if (shared) done = impl::done_of(p_.shared);
     c = P::decode(raw, done);
+    if (shared) c.index = done + ((c.index - done) & (p_.shared.depth - 1));
     if (c.outcome != status::ok) impl::latch(p_.receive, c);
     P::write_cq_record(p_.queues.received, s.index);  // before the place is used again
-    done_word.store(c.index + 1, order::release);     // pairs with done_of()
+    if (shared) {
+      impl::give_back(p_.shared, c.index);
+    } else {
+      done_word.store(c.index + 1, order::release);  // pairs with done_of()
+    }
+  } else if (ended) {
+    impl::latch(p_.receive, impl::flushed_at(0));
   }
   impl::unlock(s.lock);
   return any;
+}
+
+/// None that is shared completes here any more.
+template <class P>
+CW_FN inline bool basic_endpoint<P>::hears_no_receives() const noexcept {
+  // pairs with the adapter's store: all completions came before
+  return system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(p_.events->no_receives))
+             .load(order::acquire) != 0;
 }
 
 template <class P>
@@ -501,7 +444,8 @@ CW_FN inline completion basic_endpoint<P>::wait_recv(const G& g) const noexcept 
     const status waited = poll_until(
         [&] {
           any = take_received(c);
-          // After a failure every receive that was posted completes; then none comes any more.
+          // After a failure every receive that was posted completes; then none comes any more. Of
+          // shared ones none was posted here.
           const auto posted_all = [&] {
             const device_atomic<std::uint64_t> reserved(p_.receive.state->reserved);
             return reached(impl::done_of(p_.receive), reserved.load(order::relaxed));
@@ -511,7 +455,7 @@ CW_FN inline completion basic_endpoint<P>::wait_recv(const G& g) const noexcept 
         p_.limits);
     if (any) return c;
     c.outcome = waited;
-    if (waited == status::ok) c = failure(p_.receive, impl::done_of(p_.receive));
+    if (waited == status::ok) c = impl::flushed_at(impl::done_of(p_.receive));
     return c;
   });
 }

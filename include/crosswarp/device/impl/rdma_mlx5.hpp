@@ -49,6 +49,14 @@ namespace impl {
   return r.op == operation::compare_swap && is_masked(r) && r.width == 8 ? 2 : 1;
 }
 
+/// Adapters take an empty piece for one of 2 GiB.
+[[nodiscard]] CW_FN inline bool good_list(const request& r) noexcept {
+  for (std::uint32_t i = 0; i < r.list.count; ++i) {
+    if (r.list.all[i].bytes == 0) return false;
+  }
+  return r.inline_data == nullptr;
+}
+
 /// The units of one entry, which may go round the end of the queue.
 class entry_writer {
  public:
@@ -114,10 +122,11 @@ CW_FN inline std::uint64_t& cqe_word(mlx5::cqe64& e, std::size_t offset) noexcep
 CW_FN inline std::uint32_t mlx5_provider::units(const request& r) noexcept {
   if (r.op == operation::nop) return 1;
   if (impl::is_atomic(r.op)) {
-    if (r.width != 4 && r.width != 8) return 0;
+    if ((r.width != 4 && r.width != 8) || r.list.count != 0) return 0;
     return 3 + impl::atomic_units(r);
   }
   const std::uint32_t head = impl::has_remote(r.op) ? 2 : 1;
+  if (r.list.count != 0) return impl::good_list(r) ? head + r.list.count : 0;
   if (r.inline_data == nullptr) return head + 1;
   return r.op == operation::read ? 0 : head + mlx5::inline_units(r.bytes);
 }
@@ -138,6 +147,11 @@ CW_FN inline void mlx5_provider::write_entry(const queues& q, std::uint32_t dept
     w.put(mlx5::make_data(r.width, r.local.lkey, r.local.address));
   } else if (r.inline_data != nullptr) {
     impl::put_inline(w, r.inline_data, r.bytes);
+  } else if (r.list.count != 0) {
+    for (std::uint32_t i = 0; i < r.list.count; ++i) {
+      const segment& s = r.list.all[i];
+      w.put(mlx5::make_data(s.bytes, s.at.lkey, s.at.address));
+    }
   } else {
     w.put(mlx5::make_data(r.bytes, r.local.lkey, r.local.address));
   }
@@ -149,6 +163,13 @@ CW_FN inline void mlx5_provider::write_receive(const queues& q, std::uint32_t de
   q.receive[index & (depth - 1)] = mlx5::make_data(bytes, to.lkey, to.address);
 }
 
+CW_FN inline void mlx5_provider::write_shared_receive(const shared_queue& q, std::uint32_t depth,
+                                                      std::uint64_t index, const local_memory& to,
+                                                      std::uint32_t bytes) noexcept {
+  // Not the link: places are used in a ring, so it stays what it is.
+  q.entries[index & (depth - 1)].data = mlx5::make_data(bytes, to.lkey, to.address);
+}
+
 // Who reads a record or the doorbell sees the entries that it speaks of, and who reads the doorbell
 // sees the record.
 CW_FN inline void mlx5_provider::write_send_record(const queues& q, std::uint64_t index) noexcept {
@@ -158,6 +179,12 @@ CW_FN inline void mlx5_provider::write_send_record(const queues& q, std::uint64_
 }
 CW_FN inline void mlx5_provider::write_receive_record(const queues& q,
                                                       std::uint64_t index) noexcept {
+  // pairs with the adapter's read of the record
+  system_atomic<std::uint32_t>(q.record->counter[mlx5::qp_record::receive])
+      .store(mlx5::record_of_queue(index), order::release);
+}
+CW_FN inline void mlx5_provider::write_shared_record(const shared_queue& q,
+                                                     std::uint64_t index) noexcept {
   // pairs with the adapter's read of the record
   system_atomic<std::uint32_t>(q.record->counter[mlx5::qp_record::receive])
       .store(mlx5::record_of_queue(index), order::release);

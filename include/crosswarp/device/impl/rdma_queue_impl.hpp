@@ -1,0 +1,131 @@
+// Bodies of rdma.hpp: how threads share a work queue; nothing of a provider.
+#pragma once
+
+#include "crosswarp/device/rdma.hpp"
+
+namespace crosswarp::device::rdma::impl {
+
+// Locks of an endpoint are held for a few instructions, and never while something is waited for.
+[[nodiscard]] CW_FN inline bool try_lock(std::uint64_t& lock) noexcept {
+  const device_atomic<std::uint64_t> word(lock);
+  return word.load(order::relaxed) == 0 && word.exchange(1, order::acquire) == 0;  // unlock()
+}
+CW_FN inline void unlock(std::uint64_t& lock) noexcept {
+  device_atomic<std::uint64_t>(lock).store(0, order::release);  // pairs with try_lock()
+}
+/// For locks: a user's short deadline must not leave an entry that nobody rings for.
+[[nodiscard]] CW_FN inline wait_limits patient(const wait_limits& l) noexcept {
+  constexpr std::uint64_t least = 10'000'000'000;
+  return l.within(l.timeout_ns > least ? l.timeout_ns : least);
+}
+
+[[nodiscard]] CW_FN inline std::uint64_t done_of(const work_queue& q) noexcept {
+  // pairs with drain_sent(), take_received(), collect_taken(): the adapter has read the places
+  // before it
+  return device_atomic<std::uint64_t>(q.state->done).load(order::acquire);
+}
+/// A receive that has not been given back is not before it: no more than `depth` are behind it.
+[[nodiscard]] CW_FN inline std::uint64_t done_of(const shared_places& q) noexcept {
+  return device_atomic<std::uint64_t>(const_cast<std::uint64_t&>(q.state->done))
+      .load(order::relaxed);
+}
+/// Its completion was read.
+CW_FN inline void give_back(const shared_places& q, std::uint64_t index) noexcept {
+  system_atomic<std::uint64_t>(q.taken[index & (q.depth - 1)])
+      .store(1, order::release);  // pairs with collect_taken()
+}
+
+/// The first failure stays. By the thread that holds the lock of the completion queue.
+CW_FN inline void latch(const work_queue& q, const completion& c) noexcept {
+  const device_atomic<std::uint64_t> word(q.state->fault);
+  if (word.load(order::relaxed) != 0) return;
+  q.state->fault_index = c.index;
+  word.store(static_cast<std::uint64_t>(c.why) | static_cast<std::uint64_t>(c.vendor) << 8U,
+             order::release);  // pairs with fault_of()
+}
+[[nodiscard]] CW_FN inline std::uint64_t fault_of(const work_queue& q) noexcept {
+  return device_atomic<std::uint64_t>(q.state->fault).load(order::acquire);  // pairs with latch()
+}
+
+/// An entry or a receive behind one that failed.
+[[nodiscard]] CW_FN inline completion flushed_at(std::uint64_t index) noexcept {
+  completion c;
+  c.index = index;
+  c.why = syndrome::flushed;
+  c.outcome = status_of(c.why);
+  return c;
+}
+
+// ---- places
+
+struct place {
+  status outcome;
+  std::uint64_t first;
+};
+
+/// Takes places next to each other once they are free. Only then: so a wait that ends early leaves
+/// nothing behind that others would have to step over. `drain` looks for places that became free.
+template <class Drain>
+[[nodiscard]] CW_FN inline place reserve(const work_queue& q, std::uint32_t blocks,
+                                         const wait_limits& limits, Drain&& drain) noexcept {
+  // More could wait for an entry that is not signalled.
+  if (blocks == 0 || blocks > q.depth / 2) return {status::invalid, 0};
+  const device_atomic<std::uint64_t> reserved(q.state->reserved);
+  place got{status::ok, 0};
+  const auto take = [&] {
+    std::uint64_t next = reserved.load(order::relaxed);
+    while (fault_of(q) == 0) {
+      const std::uint64_t free_until = done_of(q) + q.depth;
+      if (!reached(free_until, next + blocks)) {
+        drain();
+        return false;
+      }
+      got.first = next;
+      if (reserved.compare_exchange(next, next + blocks, order::relaxed)) return true;
+    }
+    got.outcome = status_of(syndrome::flushed);
+    return true;
+  };
+  const status waited = poll_until(take, limits);
+  if (waited != status::ok) got.outcome = waited;
+  return got;
+}
+
+/// Moves `ready` over everything that was posted without a gap. Who fills a gap comes here
+/// afterwards, so nothing is left behind. With the lock.
+CW_FN inline void collect(const work_queue& q) noexcept {
+  std::uint64_t ready = q.state->ready;
+  for (;;) {
+    // pairs with write_entries(), post_recv()
+    const std::uint64_t end = device_atomic<std::uint64_t>(q.end_of(ready)).load(order::acquire);
+    if (end <= ready) break;  // of an earlier lap
+    ready = end;
+  }
+  q.state->ready = ready;
+}
+
+/// Runs `f` with the lock, unless `end` was told meanwhile.
+template <class Tell>
+[[nodiscard]] CW_FN inline status tell(const work_queue& q, std::uint64_t end,
+                                       const wait_limits& limits, Tell&& f) noexcept {
+  bool locked = false;
+  const device_atomic<std::uint64_t> told(q.state->told);
+  const status waited = poll_until(
+      [&] {
+        if (reached(told.load(order::relaxed), end)) return true;
+        locked = try_lock(q.state->lock);
+        return locked;
+      },
+      patient(limits));
+  if (!locked) return waited;
+  f();
+  unlock(q.state->lock);
+  return status::ok;
+}
+
+/// An end that was never told, so that the lock is taken.
+[[nodiscard]] CW_FN inline std::uint64_t untold(const work_queue& q) noexcept {
+  return device_atomic<std::uint64_t>(q.state->told).load(order::relaxed) + q.depth + 1;
+}
+
+}  // namespace crosswarp::device::rdma::impl

@@ -1,0 +1,303 @@
+// Many entries, and several who post them; also where the network is hostile.
+#include <algorithm>
+#include <memory>
+
+#include "conformance/rdma_common.hpp"
+
+namespace {
+
+class RdmaMany : public RdmaPairs {};
+INSTANTIATE_TEST_SUITE_P(, RdmaMany, testing::Bool(), kind_name);
+
+// ---- batches, and entries that are not signalled
+
+template <class By>
+struct write_words {
+  CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region mine,
+                        dev::rdma::region theirs, std::uint32_t count, std::uint32_t at_a_time,
+                        bool signalled, completion* out) const {
+    const auto g = By{}(ctx);
+    completion c;
+    for (std::uint32_t first = 0; first < count && c.outcome == status::ok; first += at_a_time) {
+      const dev::rdma::posted p = ep.post_batch(g, at_a_time, [&](std::uint32_t i) {
+        request r;
+        r.op = operation::write;
+        r.signalled = signalled;
+        r.bytes = 8;
+        r.local = mine.local((first + i) * 8);
+        r.remote = theirs.remote((first + i) * 8);
+        return r;
+      });
+      c.outcome = p.outcome;
+      if (c.outcome == status::ok) c.outcome = ep.submit(g, p.end);
+    }
+    if (c.outcome == status::ok) c = ep.quiet(g);
+    if (g.rank() == 0) *out = c;
+  }
+};
+
+template <class By>
+void check_batches(const rdma::device_context& d, const rdma::endpoint_options& o,
+                   std::uint32_t at_a_time, bool signalled) {
+  SCOPED_TRACE(at_a_time);
+  constexpr std::uint32_t count = 240;
+  side a(d, o);
+  side b(far_of(d), o);
+  connect(a, b);
+  a.fill(11);
+  cw::buffer<completion> out(test_device(), 1);
+  start<By>(write_words<By>{}, a.ep.device(), a.region.device(), b.region.device(), count,
+            at_a_time, signalled, out.data());
+  EXPECT_EQ(out.read()[0].outcome, status::ok);
+  const auto sent = a.memory.read();
+  const auto got = b.memory.read();
+  EXPECT_TRUE(std::equal(got.begin(), got.begin() + count * 8, sent.begin()));
+}
+
+TEST_P(RdmaMany, BatchesSignalledAndNot) {
+  for (const bool signalled : {true, false}) {
+    for (const std::uint32_t n : {1U, 3U, 8U}) {
+      check_batches<by_thread>(open(), options(16), n, signalled);
+      check_batches<by_warp>(open(), options(16), n, signalled);
+      check_batches<by_block>(open(), options(16), n, signalled);
+    }
+    check_batches<by_block>(open(), options(128), 60, signalled);
+  }
+}
+
+// ---- counters that wrap
+
+struct many_writes {
+  CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region mine,
+                        dev::rdma::region theirs, std::uint64_t* value, int count, int signal_every,
+                        int write_every, completion* out) const {
+    const auto me = ctx.thread();
+    completion c;
+    for (int i = 1; i <= count && c.outcome == status::ok; ++i) {
+      *value = static_cast<std::uint64_t>(i);
+      request r = {.signalled = i % signal_every == 0};
+      if (i % write_every == 0 || i == count) {
+        r.op = operation::write;
+        r.bytes = 8;
+        r.inline_data = value;
+        r.remote = theirs.remote();
+      }
+      const dev::rdma::posted p = ep.post(me, r);
+      c.outcome = p.outcome;
+      if (c.outcome == status::ok) c.outcome = ep.submit(me, p.end);
+    }
+    if (c.outcome == status::ok) c = ep.quiet(me);
+    if (c.outcome == status::ok) c = ep.read(me, mine.local(), theirs.remote(), 8);
+    *out = c;
+  }
+};
+
+TEST_P(RdmaMany, SixteenBitCountersAndOwnerBitsWrapManyTimes) {
+  const auto d = open();
+  const auto check = [&](int depth, int count, int signal_every, int write_every) {
+    side a(d, options(depth));
+    side b(far_of(d), options(depth));
+    connect(a, b);
+    cw::buffer<completion> out(test_device(), 1);
+    start<by_thread>(many_writes{}, a.ep.device(), a.region.device(), b.region.device(),
+                     reinterpret_cast<std::uint64_t*>(a.memory.data()) + 8, count, signal_every,
+                     write_every, out.data());
+    EXPECT_EQ(out.read()[0].outcome, status::ok) << to_string(out.read()[0].why);
+    EXPECT_EQ(a.get<std::uint64_t>(0), static_cast<std::uint64_t>(count));
+  };
+  if (!over_soft()) {
+    check(256, 70'000, 3, 500);
+    return;
+  }
+  check(8, 70'000, 1, 1);
+  check(8, 3 * 65'536 + 11, 7, 1);
+}
+
+struct ping {
+  CW_FN void operator()(const context& ctx, const view& to, const view& from,
+                        dev::rdma::region mine, dev::rdma::region theirs, int count,
+                        int* out) const {
+    const auto me = ctx.thread();
+    for (int i = 0; i < count; ++i) {
+      status s = from.post_recv(me, theirs.local(), 8).outcome;
+      if (s == status::ok) s = from.update_recv_dbr_record(me);
+      if (s == status::ok) {
+        s = to.perform(me, {.op = operation::send_imm,
+                            .bytes = 8,
+                            .imm = static_cast<std::uint32_t>(i),
+                            .local = mine.local()})
+                .outcome;
+      }
+      if (s != status::ok) return;
+      const completion c = from.wait_recv(me);
+      if (c.outcome != status::ok || c.imm != static_cast<std::uint32_t>(i)) return;
+      *out = i + 1;
+    }
+  }
+};
+
+TEST_P(RdmaMany, ReceiveCountersWrapToo) {
+  const auto d = open();
+  side a(d, options(8));
+  side b(far_of(d), options(4));
+  connect(a, b);
+  cw::buffer<int> out(test_device(), 1);
+  const int count = rounds(70'000, 200);
+  start<by_thread>(ping{}, a.ep.device(), b.ep.device(), a.region.device(), b.region.device(),
+                   count, out.data());
+  EXPECT_EQ(out.read()[0], count);
+}
+
+// ---- several producers
+
+/// Each thread counts a shared counter up and keeps what it fetched; every third of its entries is
+/// waited for, the others go on.
+struct count_up {
+  CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region mine,
+                        dev::rdma::region theirs, int each, completion* out) const {
+    const auto me = ctx.thread();
+    const int who = ctx.grid().rank();
+    completion c;
+    for (int i = 0; i < each && c.outcome == status::ok; ++i) {
+      const auto at = static_cast<std::uint64_t>(who * each + i) * 8;
+      request r;
+      r.op = operation::fetch_add;
+      r.operand = 1;
+      r.local = mine.local(at);
+      r.remote = theirs.remote();
+      r.signalled = i % 3 == 0;
+      const dev::rdma::posted p = ep.post_atomic(me, r);
+      c.outcome = p.outcome;
+      if (c.outcome == status::ok) c.outcome = ep.submit(me, p.end);
+      if (c.outcome == status::ok && i % 3 == 0) c = ep.wait(me, p);
+    }
+    if (c.outcome == status::ok) c = ep.quiet(me);
+    out[who] = c;
+  }
+};
+
+void check_producers(const rdma::device_context& d, const rdma::endpoint_options& o, int blocks,
+                     int threads, int each) {
+  const int count = blocks * threads * each;
+  side a(d, o, rdma::access::all, static_cast<std::size_t>(count) * 8);
+  side b(far_of(d), o);
+  connect(a, b);
+  cw::buffer<completion> out(test_device(), static_cast<std::size_t>(blocks * threads));
+  cw::stream s(test_device());
+  cw::launch(s, {.blocks = blocks, .threads = threads}, count_up{}, a.ep.device(),
+             a.region.device(), b.region.device(), each, out.data());
+  s.sync();
+  for (const completion& c : out.read()) {
+    ASSERT_EQ(c.outcome, status::ok) << to_string(c.outcome) << ", " << to_string(c.why);
+  }
+  EXPECT_EQ(b.get<std::uint64_t>(0), static_cast<std::uint64_t>(count));
+  const auto bytes = a.memory.read();
+  std::vector<std::uint64_t> fetched(static_cast<std::size_t>(count));
+  std::memcpy(fetched.data(), bytes.data(), bytes.size());
+  std::sort(fetched.begin(), fetched.end());
+  for (int i = 0; i < count; ++i) {
+    ASSERT_EQ(fetched[static_cast<std::size_t>(i)], static_cast<std::uint64_t>(i));
+  }
+}
+
+TEST_P(RdmaMany, SeveralProducersShareAnEndpoint) {
+  check_producers(open(), options(8), 4, 1, rounds(3000, 50));
+  check_producers(open(), options(64), 4, 3, rounds(500, 20));
+  check_producers(open(), options(4), 2, 2, rounds(300, 20));
+}
+
+TEST_P(RdmaMany, ManyEndpointsAtOnce) {
+  const auto d = open();
+  const auto count = static_cast<std::size_t>(rounds(100, 20));
+  std::vector<std::unique_ptr<side>> from(count);
+  std::vector<std::unique_ptr<side>> to(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    from[i] = std::make_unique<side>(d, options(8));
+    to[i] = std::make_unique<side>(far_of(d), options(8));
+    connect(*from[i], *to[i]);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    from[i]->set<std::uint64_t>(0, 1000 + i);
+    EXPECT_EQ(perform_one(*from[i], write_of(*from[i], *to[i], 8)).outcome, status::ok);
+  }
+  for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(to[i]->get<std::uint64_t>(0), 1000 + i);
+}
+
+// ---- a hostile network
+
+class Hostile : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, Hostile, testing::Range(1, 5));
+
+TEST_P(Hostile, LateLostAndInNoOrder) {
+  if (!over_soft()) GTEST_SKIP() << "only soft devices are hostile on request";
+  rdma::soft_options o;
+  o.devices = 1 + GetParam() % 2;
+  o.seed = static_cast<std::uint64_t>(GetParam());
+  o.delay = std::chrono::microseconds(5);
+  o.shuffle = true;
+  o.lost = 100;
+  o.not_ready = 100;
+  rdma::context all(rdma::backend::soft, o);
+  const auto d = all.devices().at(0).open(test_device());
+  const auto e = all.devices().back().open(test_device());
+  rdma::endpoint_options eo;
+  eo.send_depth = 16;
+  eo.retries = 50;
+  eo.not_ready_retries = 50;
+  eo.retry_after = std::chrono::microseconds(1);
+  eo.not_ready_after = std::chrono::microseconds(1);
+  eo.collapsed = GetParam() % 2 == 0;
+  check_producers(d, eo, 4, 1, 100);
+  side a(d, eo);
+  side b(e, eo);
+  connect(a, b);
+  a.fill(GetParam());
+  EXPECT_EQ(perform_one(a, write_of(a, b, 4096)).outcome, status::ok);
+  EXPECT_EQ(a.memory.read(), b.memory.read());
+  post_recv(b, 0, 8, 20);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(perform_one(a, {.op = operation::send, .bytes = 8, .local = a.local()}).outcome,
+              status::ok);
+  }
+  for (const completion& c : received(b, 20)) EXPECT_EQ(c.bytes, 8U);
+}
+
+struct reuse {
+  CW_FN void operator()(const context& ctx, const view& ep, request r, std::uint64_t* source,
+                        status* out) const {
+    const auto me = ctx.thread();
+    const auto p = ep.post(me, r);
+    *out = p.outcome == status::ok ? ep.submit(me, p.end) : p.outcome;
+    dev::system_atomic<std::uint64_t>(*source).store(2, dev::order::release);
+    if (*out == status::ok) *out = ep.wait(me, p).outcome;
+  }
+};
+
+/// The source is read late: who reuses it before the completion sends something else.
+TEST(RdmaHostile, ASourceIsReadOnlyWhenItsTurnComes) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a race, which it reports";
+#endif
+  if (!over_soft()) GTEST_SKIP() << "only soft devices are hostile on request";
+  if (test_device().kind() == cw::device_kind::cuda) GTEST_SKIP() << "copies take their time there";
+  rdma::soft_options o;
+  o.delay = std::chrono::milliseconds(20);
+  o.seed = 7;
+  rdma::context all(rdma::backend::soft, o);
+  const auto d = all.devices().at(0).open();
+  side a(d, {});
+  side b(far_of(d), {});
+  connect(a, b);
+  bool seen = false;
+  for (int i = 0; i < 10 && !seen; ++i) {
+    a.set<std::uint64_t>(0, 1);
+    cw::buffer<status> out(test_device(), 1);
+    start<by_thread>(reuse{}, a.ep.device(), write_of(a, b, 8),
+                     reinterpret_cast<std::uint64_t*>(a.memory.data()), out.data());
+    EXPECT_EQ(out.read()[0], status::ok);
+    seen = b.get<std::uint64_t>(0) == 2;
+  }
+  EXPECT_TRUE(seen);
+}
+
+}  // namespace
