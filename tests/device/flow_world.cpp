@@ -298,6 +298,17 @@ TEST(FlowWorld, RanksThatMakeDifferentGraphsAreAllToldTheFirstDifference) {
   });
 }
 
+TEST(FlowWorld, HostsSayWhichMachineTheyAreOn) {
+  on_ranks(2, [](cw::world& w) {
+    const flow::context ctx(w);
+    const auto& spots = ctx.host_spots();
+    ASSERT_EQ(spots.size(), static_cast<std::size_t>(w.size()));
+    for (int r = 0; r < w.size(); ++r) {
+      EXPECT_EQ(spots[static_cast<std::size_t>(r)].machine, w.node_of(r));
+    }
+  });
+}
+
 TEST(FlowWorld, WaitsEndWhenARankThrows) {
   if (cw::launched()) GTEST_SKIP() << "the launcher ends jobs; see multiproc.flow_faults";
   try {
