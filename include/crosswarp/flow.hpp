@@ -284,4 +284,8 @@ class context {
   std::function<void(const std::string&)> abort_world_;  // empty: there is none
 };
 
+/// From rank to rank, by segments of `bytes` on the path that there is, with what a send costs; see
+/// by_topology(). Needs as much symmetric memory for each rank. Collective.
+bandwidth_table measure_bandwidth(world& w, std::size_t bytes = 1U << 20U);
+
 }  // namespace crosswarp::flow
