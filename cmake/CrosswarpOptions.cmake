@@ -124,7 +124,7 @@ if(HWLOC_FOUND)
   set(CROSSWARP_HAVE_HWLOC ON)
   crosswarp_note(topology on "hwloc ${HWLOC_VERSION}")
 else()
-  crosswarp_note(topology off "no hwloc (libhwloc-dev): info shows no topology")
+  crosswarp_note(topology off "no hwloc (libhwloc-dev): info shows no topology, dataflow does not know which hosts are near")
 endif()
 
 set(CROSSWARP_HAVE_SPDLOG OFF)

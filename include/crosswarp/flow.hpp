@@ -249,7 +249,8 @@ class context {
   /// world outlives it. Collective, and so are router(), link() and the end: all ranks make the
   /// same graph in the same order, and each uses the ends that are its own. Buffers of links lie in
   /// symmetric memory. Where ranks differ, all are thrown error(asymmetric), with the first
-  /// difference.
+  /// difference. The end waits for the other ranks, at most as long as the world's timeout; then it
+  /// aborts the world.
   explicit context(world& w);
   ~context();
   context(context&&) noexcept;
@@ -258,6 +259,8 @@ class context {
   /// All devices; for a world by rank.
   [[nodiscard]] std::vector<endpoint> devices() const;
   [[nodiscard]] device_ref device(endpoint e) const;
+  /// Where the hosts are, by rank: for by_topology(). As it was when the context was made.
+  [[nodiscard]] const std::vector<machine_spot>& host_spots() const;
 
   /// Throws error(invalid_argument), for a policy that reaches outputs that there are not; in a
   /// world error(not_supported) for more outputs than a message names.
@@ -280,5 +283,9 @@ class context {
   std::shared_ptr<impl::core> core_;
   std::function<void(const std::string&)> abort_world_;  // empty: there is none
 };
+
+/// From rank to rank, by segments of `bytes` on the path that there is, with what a send costs; see
+/// by_topology(). Needs as much symmetric memory for each rank. Collective.
+bandwidth_table measure_bandwidth(world& w, std::size_t bytes = 1U << 20U);
 
 }  // namespace crosswarp::flow

@@ -97,6 +97,15 @@ using bandwidth_table = std::vector<std::vector<double>>;
 bandwidth_table measure_bandwidth(const std::vector<device_ref>& devices,
                                   std::size_t bytes = 16U << 20U);
 
+/// Where in which machine an endpoint's host is. -1: not known, or in several.
+struct machine_spot {
+  int machine = 0;
+  int package = -1;
+  int numa = -1;
+};
+/// Of the calling thread, by the cores that it may run on. Without hwloc nothing is known.
+machine_spot spot_here();
+
 /// Straight to the output. Throws error(invalid_argument) when a pair has no way.
 policy direct(const bandwidth_table& ways);
 /// Along rings that share no way, at most so many, each as wide as it can be at its narrowest: of
@@ -109,5 +118,11 @@ policy tree(const bandwidth_table& ways);
 /// Of the three the one that is done first when all send equally much to all; why says how long
 /// each takes.
 policy by_topology(const bandwidth_table& ways, int rings = 4);
+/// The same with what is known of where endpoints are: ways of one kind (within a NUMA node, a
+/// package, a machine, between machines) count as the median of their kind, so that one copy that
+/// was disturbed makes no route. why says what is how fast. Throws error(invalid_argument), also
+/// when there is not one spot for each endpoint.
+policy by_topology(const bandwidth_table& ways, const std::vector<machine_spot>& spots,
+                   int rings = 4);
 
 }  // namespace crosswarp::flow

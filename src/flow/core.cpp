@@ -76,8 +76,9 @@ std::string name_of(endpoint e) {
 
 }  // namespace
 
-core::core(std::vector<device_ref> devices, std::shared_ptr<waits> limits)
-    : devices_(std::move(devices)), limits_(std::move(limits)) {
+core::core(std::vector<device_ref> devices, std::vector<machine_spot> spots,
+           std::shared_ptr<waits> limits)
+    : devices_(std::move(devices)), spots_(std::move(spots)), limits_(std::move(limits)) {
   if (devices_.empty()) {
     throw error(errc::invalid_argument, "flow::context", "it needs at least one device");
   }

@@ -57,12 +57,15 @@ struct edge {
 
 class core {
  public:
-  core(std::vector<device_ref> devices, std::shared_ptr<waits> limits);
+  /// `spots`: of the hosts, one for each rank.
+  core(std::vector<device_ref> devices, std::vector<machine_spot> spots,
+       std::shared_ptr<waits> limits);
   virtual ~core() = default;
   core(const core&) = delete;
   core& operator=(const core&) = delete;
 
   [[nodiscard]] const std::vector<device_ref>& devices() const noexcept { return devices_; }
+  [[nodiscard]] const std::vector<machine_spot>& spots() const noexcept { return spots_; }
   [[nodiscard]] const std::shared_ptr<waits>& limits() const noexcept { return limits_; }
   std::pair<endpoint, std::shared_ptr<router_base>> router(int inputs, int outputs, policy p);
   std::shared_ptr<port_pair> link(endpoint from, endpoint to, std::size_t packet_bytes, int buffers,
@@ -76,7 +79,7 @@ class core {
   /// Before each thing is made: `what` it is, and how many there are.
   virtual void agree(std::size_t /*n*/, const std::string& /*what*/) {}
   [[nodiscard]] virtual int here() const { return 0; }
-  [[nodiscard]] virtual int hosts() const { return 1; }
+  [[nodiscard]] int hosts() const { return static_cast<int>(spots_.size()); }
   /// `near`: the rank of an end that it has; -1: they are not known yet.
   virtual std::shared_ptr<router_base> make_router(const fan& f, policy p, int near);
 
@@ -90,6 +93,7 @@ class core {
                                        int buffers, transport how);
 
   const std::vector<device_ref> devices_;
+  const std::vector<machine_spot> spots_;
   const std::shared_ptr<waits> limits_;
   mutable std::mutex mutex_;
   std::vector<edge> edges_;

@@ -120,10 +120,10 @@ std::string router::explain() const {
 
 context::context(const std::vector<device_ref>& devices, const context_options& options)
     : core_(std::make_shared<core>(
-          devices, std::make_shared<waits>(
-                       device::wait_limits{.timeout_ns =
-                                               static_cast<std::uint64_t>(options.timeout.count())},
-                       nullptr))) {}
+          devices, std::vector{spot_here()},
+          std::make_shared<waits>(device::wait_limits{.timeout_ns = static_cast<std::uint64_t>(
+                                                          options.timeout.count())},
+                                  nullptr))) {}
 context::context(world& w)
     : core_(impl::make_world_core(w)),
       abort_world_([&w](const std::string& why) { w.abort(why); }) {}
@@ -145,6 +145,10 @@ device_ref context::device(endpoint e) const {
     throw error(errc::invalid_argument, "flow::context", "the endpoint is no device of it");
   }
   return core_->devices()[static_cast<std::size_t>(e.index())];
+}
+
+const std::vector<machine_spot>& context::host_spots() const {
+  return core_->spots();
 }
 
 router context::router(int inputs, int outputs, policy p) {

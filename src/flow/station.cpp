@@ -36,11 +36,13 @@ void station::post(int rank, const message& m) {
   } else {
     going_[static_cast<std::size_t>(rank)].push_back(m);
   }
+  news_ = true;
   posted_.notify_one();
 }
 
 void station::post_after(const completion& c, const status* failed, int rank, const message& m) {
   later_.push_back({c, failed, rank, m});
+  news_ = true;
   posted_.notify_one();
 }
 
@@ -60,13 +62,8 @@ void station::run() noexcept {
       const bool moved = work() || world_.progress();
       std::unique_lock lock(mutex_);
       if (stop_) return;
-      if (moved) {
-        nap = shortest;
-      } else if (posted_.wait_for(lock, nap) == std::cv_status::no_timeout) {
-        nap = shortest;
-      } else {
-        nap = std::min(2 * nap, longest);
-      }
+      const bool news = moved || posted_.wait_for(lock, nap, [this] { return news_ || stop_; });
+      nap = news ? shortest : std::min(2 * nap, longest);
     }
   } catch (const std::exception& e) {
     if (!is_broken()) break_world(e.what());  // else it follows from what all know
@@ -77,6 +74,7 @@ bool station::work() {
   bool moved = false;
   {
     const std::scoped_lock lock(mutex_);
+    news_ = false;
     moved = post_what_is_due();
     moved = hand_out() || moved;
     for (std::size_t r = 0; r < going_.size(); ++r) {

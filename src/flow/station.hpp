@@ -79,12 +79,15 @@ class station {
   std::deque<symmetric_buffer<std::byte>> memory_;  // in the order of making
   mutable std::mutex mutex_;
   std::condition_variable posted_;
-  bool stop_ = false;  // of these the lock is held
+  // ---- with the lock
+  bool stop_ = false;
+  bool news_ = false;  // the thread has something to look at
   std::vector<std::weak_ptr<addressee>> addressees_;
   std::map<std::uint32_t, std::deque<message>> came_;  // by addressee
   std::vector<std::deque<message>> going_;             // by rank
   std::vector<later> later_;
-  std::vector<std::deque<message>> taken_;  // the thread's own: what the mail has still to take
+  // ---- the thread's own
+  std::vector<std::deque<message>> taken_;  // by rank: what the mail has still to take
   std::deque<message> fresh_;
   std::thread thread_;
 };

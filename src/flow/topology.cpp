@@ -1,15 +1,11 @@
 // Policies that know how fast the ways between endpoints are.
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <numeric>
 #include <sstream>
 
-#include "crosswarp/buffer.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/flow_policy.hpp"
-#include "crosswarp/stream.hpp"
-#include "exec/backends.hpp"
 
 namespace crosswarp::flow {
 namespace {
@@ -319,31 +315,6 @@ policy by_topology(const bandwidth_table& ways, int rings) {
   why.back() = '.';
   best->how.why = why;
   return best->how;
-}
-
-bandwidth_table measure_bandwidth(const std::vector<device_ref>& devices, std::size_t bytes) {
-  if (bytes == 0) throw wrong("0 bytes measure nothing");
-  std::vector<buffer<std::byte>> memory;
-  memory.reserve(devices.size());
-  for (const device_ref d : devices) memory.emplace_back(d, bytes);
-  bandwidth_table t(devices.size(), std::vector<double>(devices.size(), 0));
-  for (std::size_t to = 0; to < devices.size(); ++to) {
-    stream s(devices[to]);
-    buffer<std::byte> into(devices[to], bytes);
-    for (std::size_t from = 0; from < devices.size(); ++from) {
-      if (from == to || !exec::reaches(devices[to], devices[from])) continue;
-      event begun(devices[to]);
-      event ended(devices[to]);
-      s.copy(into.data(), memory[from].data(), bytes);  // warm
-      s.record(begun);
-      s.copy(into.data(), memory[from].data(), bytes);
-      s.record(ended);
-      s.sync();
-      const auto took = std::max<std::int64_t>(1, ended.since(begun).count());
-      t[from][to] = static_cast<double>(bytes) / static_cast<double>(took);
-    }
-  }
-  return t;
 }
 
 }  // namespace crosswarp::flow

@@ -10,14 +10,15 @@ namespace {
 
 class world_core final : public core {
  public:
-  world_core(world& w, std::vector<device_ref> devices, const std::shared_ptr<waits>& limits)
-      : core(std::move(devices), limits), station_(std::make_shared<station>(w, limits)) {}
+  world_core(world& w, std::vector<device_ref> devices, std::vector<machine_spot> spots,
+             const std::shared_ptr<waits>& limits)
+      : core(std::move(devices), std::move(spots), limits),
+        station_(std::make_shared<station>(w, limits)) {}
   ~world_core() override { station_->close(); }
 
  private:
   void agree(std::size_t n, const std::string& what) override;
   [[nodiscard]] int here() const override { return station_->of().rank(); }
-  [[nodiscard]] int hosts() const override { return station_->of().size(); }
   std::shared_ptr<router_base> make_router(const fan& f, policy p, int near) override;
 
   const std::shared_ptr<station> station_;
@@ -49,13 +50,18 @@ std::shared_ptr<core> make_world_core(world& w) {
   struct card {
     device_kind kind;
     int ordinal;
+    machine_spot host;
   };
   const device_ref mine = w.options().device;
+  machine_spot here = spot_here();
+  here.machine = w.node_of(w.rank());
   std::vector<device_ref> devices;
-  for (const card& c : w.allgather(card{mine.kind(), mine.ordinal()})) {
+  std::vector<machine_spot> spots;
+  for (const card& c : w.allgather(card{mine.kind(), mine.ordinal(), here})) {
     devices.push_back(c.kind == device_kind::cpu ? device_ref::cpu() : device_ref::cuda(c.ordinal));
+    spots.push_back(c.host);
   }
-  return std::make_shared<world_core>(w, std::move(devices),
+  return std::make_shared<world_core>(w, std::move(devices), std::move(spots),
                                       std::make_shared<waits>(w.device().limits, w.state().faults));
 }
 

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "flow/spots.hpp"
 #include "support/flow_graphs.hpp"
 
 namespace {
@@ -274,6 +275,63 @@ TEST(FlowTopology, SaysWhatIsWrongWithATable) {
         (void)ctx.router(3, 3, flow::direct({{0, 1}, {1, 0}}));
       },
       bad, "input i and output i");
+}
+
+/// Two machines of two packages with two NUMA nodes each, an endpoint in each node and one more in
+/// the first.
+std::vector<flow::machine_spot> nine_spots() {
+  std::vector<flow::machine_spot> all{{0, 0, 0}};
+  for (int i = 0; i < 8; ++i) all.push_back({i / 4, i % 4 / 2, i % 4});
+  return all;
+}
+
+TEST(FlowTopology, WaysOfOneKindCountAsTheirMedian) {
+  const auto spots = nine_spots();
+  flow::bandwidth_table t(9, std::vector<double>(9, 0));
+  for (std::size_t a = 0; a < 9; ++a) {
+    for (std::size_t b = 0; b < 9; ++b) {
+      const bool network = spots[a].machine != spots[b].machine;
+      const bool package = !network && spots[a].package == spots[b].package;
+      t[a][b] = network ? 1 : package ? (spots[a].numa == spots[b].numa ? 30 : 20) : 10;
+    }
+  }
+  const auto undisturbed = flow::by_topology(t, spots);
+  t[1][2] = 0.01;  // a copy that was disturbed
+  t[5][6] = 500;
+  const auto p = flow::by_topology(t, spots);
+  expect_all_ways_end(p, t);
+  EXPECT_EQ(p.why, undisturbed.why);
+  for (const char* part : {"within a NUMA node 30 GB/s (2)", "within a package 20 GB/s (10)",
+                           "within a machine 10 GB/s (20)", "between machines 1 GB/s (40)"}) {
+    EXPECT_NE(p.explain().find(part), std::string::npos) << p.explain();
+  }
+  expect_error(
+      [&] {
+        (void)flow::by_topology(t, {{}, {}});
+      },
+      cw::errc::invalid_argument, "2 spots for 9 endpoints");
+}
+
+TEST(FlowTopology, HostsAreWhereTheirCoresAre) {
+  using flow::impl::spot_of;
+  const std::string knower = flow::impl::knower_of_spots();
+  if (knower.empty()) GTEST_SKIP() << "built without hwloc";
+  const std::string machine = "package:2 numa:2 core:2 pu:1";
+  const auto is = [&](const std::vector<int>& cores, int package, int numa) {
+    const auto s = spot_of(cores, machine);
+    return s.package == package && s.numa == numa;
+  };
+  EXPECT_TRUE(is({0, 1}, 0, 0));
+  EXPECT_TRUE(is({3}, 0, 1));
+  EXPECT_TRUE(is({1, 2}, 0, -1)) << "in two nodes of a package";
+  EXPECT_TRUE(is({6, 7}, 1, 3));
+  EXPECT_TRUE(is({0, 7}, -1, -1)) << "in two packages";
+  EXPECT_TRUE(is({99}, -1, -1)) << "nowhere";
+  expect_error([] { (void)spot_of({0}, "nonsense:0"); }, cw::errc::invalid_argument, "nonsense");
+  EXPECT_EQ(devices(2).host_spots().size(), 1U);
+  const flow::bandwidth_table pair{{0, 1}, {1, 0}};
+  EXPECT_NE(flow::by_topology(pair, {{}, {}}).explain().find("Ways by " + knower),
+            std::string::npos);
 }
 
 TEST(FlowTopology, SegmentsGoFromHopToHopToTheEndpointOfTheirTag) {

@@ -298,6 +298,30 @@ TEST(FlowWorld, RanksThatMakeDifferentGraphsAreAllToldTheFirstDifference) {
   });
 }
 
+TEST(FlowWorld, HostsSayWhichMachineTheyAreOn) {
+  on_ranks(2, [](cw::world& w) {
+    const flow::context ctx(w);
+    const auto& spots = ctx.host_spots();
+    ASSERT_EQ(spots.size(), static_cast<std::size_t>(w.size()));
+    for (int r = 0; r < w.size(); ++r) {
+      EXPECT_EQ(spots[static_cast<std::size_t>(r)].machine, w.node_of(r));
+    }
+  });
+}
+
+TEST(FlowWorld, WaysBetweenRanksAreMeasured) {
+  on_ranks(2, [](cw::world& w) {
+    const auto t = flow::measure_bandwidth(w, 1U << 12U);
+    ASSERT_EQ(t.size(), static_cast<std::size_t>(w.size()));
+    for (std::size_t a = 0; a < t.size(); ++a) {
+      for (std::size_t b = 0; b < t.size(); ++b) EXPECT_EQ(t[a][b] > 0, a != b);
+    }
+    const flow::context ctx(w);
+    EXPECT_NE(flow::by_topology(t, ctx.host_spots()).explain().find("GB/s"), std::string::npos);
+    expect_error([&] { (void)flow::measure_bandwidth(w, 0); }, bad, "measure nothing");
+  });
+}
+
 TEST(FlowWorld, WaitsEndWhenARankThrows) {
   if (cw::launched()) GTEST_SKIP() << "the launcher ends jobs; see multiproc.flow_faults";
   try {
