@@ -58,13 +58,17 @@ struct setup {
   std::string engine;      ///< of the proxy; empty: no proxy
   memory_kind heap_kind = memory_kind::device;
   shmem_scope scope = shmem_scope::block;
-  int coll_ranks = 4;  ///< of bench coll, and the next four
-  bool graph = false;  ///< recorded and replayed
-  std::string peer;    ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
+  int coll_ranks = 4;   ///< of bench coll, and the next four
+  bool graph = false;   ///< recorded and replayed
+  int graph_ranks = 2;  ///< of bench graph, and the next two
+  int scale = 0;        ///< of its graphs; 0: 18, quick 12
+  std::string gapbs;    ///< where GAPBS's programs are, to be measured beside; empty: they are not
+  std::string peer;     ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
   std::size_t bytes_from = 8;
   std::size_t bytes_to = 64U << 20U;
   std::string op;  ///< of bench shmem: put, get, p, g, amo, signal, barrier; empty: all
                    ///< of bench coll: a collective; empty: all_reduce
+                   ///< of bench graph: bfs, sssp, pr, cc; empty: all
 };
 
 /// From the smallest to the largest, each 4 times the one before.
@@ -86,6 +90,7 @@ std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_rdma(const setup& s);
 std::vector<row> bench_flow(const setup& s);
 std::vector<row> bench_socket(const setup& s);
+std::vector<row> bench_graph(const setup& s);
 /// What benchmarks/shmem_ops.c prints, by operation, built with Open MPI's OpenSHMEM; empty when
 /// that was not there. And built with ours.
 std::map<std::string, double> ops_of_oshmem();

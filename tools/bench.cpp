@@ -200,9 +200,12 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
       add(bench::bench_flow(s));
     } else if (name == "socket") {
       add(bench::bench_socket(s));
+    } else if (name == "graph") {
+      add(bench::bench_graph(s));
     } else {
-      throw error(errc::invalid_argument, "bench",
-                  "'" + name + "' is none of exec, memory, proxy, shmem, coll, rdma, flow, socket");
+      throw error(
+          errc::invalid_argument, "bench",
+          "'" + name + "' is none of exec, memory, proxy, shmem, coll, rdma, flow, socket, graph");
     }
   }
   return rows;
@@ -236,18 +239,26 @@ void check_options(const bench_options& o) {
   struct special {
     const char* option;
     bool given;
-    const char* of;
+    std::vector<std::string> of;
   };
-  for (const auto& [option, given, of] :
-       {special{"--scope", !o.scope.empty(), "shmem"}, special{"--path", !o.path.empty(), "shmem"},
-        special{"--bytes", !o.bytes.empty(), "coll"}, special{"--ranks", o.ranks != 0, "coll"},
-        special{"--graph", o.graph, "coll"},
-        special{"--peer", o.peer == "mpi" || o.peer == "nccl", "coll"},
-        special{"--peer", o.peer == "oshmem", "shmem"}}) {
-    if (!given || std::find(o.names.begin(), o.names.end(), of) != o.names.end()) continue;
+  const std::vector<special> all = {{"--scope", !o.scope.empty(), {"shmem"}},
+                                    {"--path", !o.path.empty(), {"shmem"}},
+                                    {"--bytes", !o.bytes.empty(), {"coll"}},
+                                    {"--ranks", o.ranks != 0, {"coll", "graph"}},
+                                    {"--graph", o.graph, {"coll"}},
+                                    {"--scale", o.scale != 0, {"graph"}},
+                                    {"--gapbs", !o.gapbs.empty(), {"graph"}},
+                                    {"--peer", o.peer == "mpi" || o.peer == "nccl", {"coll"}},
+                                    {"--peer", o.peer == "oshmem", {"shmem"}}};
+  for (const auto& [option, given, of] : all) {
+    if (!given ||
+        std::find_first_of(o.names.begin(), o.names.end(), of.begin(), of.end()) != o.names.end()) {
+      continue;
+    }
     throw error(errc::invalid_argument, option,
-                std::string("only bench ") + of +
-                    " has it; all have --device, --processes, --threads, --quick, --json, --plot");
+                fmt::format("only bench {} {} it; all have --device, --processes, --threads, "
+                            "--quick, --json, --plot",
+                            fmt::join(of, " and "), of.size() == 1 ? "has" : "have"));
   }
 }
 
@@ -258,7 +269,8 @@ void check_op(const bench_options& o) {
       {"shmem", {"put", "get", "p", "g", "amo", "signal", "barrier"}},
       {"coll",
        {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "gather",
-        "scatter"}}};
+        "scatter"}},
+      {"graph", {"bfs", "sssp", "pr", "cc"}}};
   bool used = false;
   for (const std::string& name : o.names) {
     const auto found = all.find(name);
@@ -269,7 +281,8 @@ void check_op(const bench_options& o) {
     throw error(errc::invalid_argument, "--op",
                 fmt::format("'{}' is none of bench {}: {}", o.op, name, fmt::join(ops, ", ")));
   }
-  if (!used) throw error(errc::invalid_argument, "--op", "only bench shmem and coll have it");
+  if (!used)
+    throw error(errc::invalid_argument, "--op", "only bench shmem, coll and graph have it");
 }
 
 /// As 1K:64M.
@@ -303,7 +316,9 @@ int bench(const bench_options& o) {
   }
   s.graph = o.graph;
   s.peer = o.peer;
-  if (o.ranks != 0) s.coll_ranks = o.ranks;
+  if (o.ranks != 0) s.coll_ranks = s.graph_ranks = o.ranks;
+  s.scale = o.scale;
+  s.gapbs = o.gapbs;
   if (!o.bytes.empty()) parse_range(o.bytes, s);
   std::ofstream picture;
   if (!o.plot.empty()) picture = create_file(o.plot, "--plot");

@@ -45,7 +45,7 @@ struct trace_options {
 int trace(const trace_options& o);
 
 struct bench_options {
-  std::vector<std::string> names;  ///< exec, memory, proxy, shmem, coll
+  std::vector<std::string> names;  ///< exec, memory, proxy, shmem, coll, rdma, flow, graph
   std::string device = "cpu";
   bool processes = false;  ///< what ranks are; neither: processes on the CPU,
   bool threads = false;    ///< threads on a GPU
@@ -54,13 +54,16 @@ struct bench_options {
   std::string plot;
   // Of bench shmem alone:
   std::string scope;  ///< empty: block
-  std::string op;     ///< empty: all; of bench coll: all_reduce
+  std::string op;     ///< empty: all; of bench coll: all_reduce; also of bench graph
   std::string path;   ///< an engine of the proxy; empty: mapped
   // Of bench coll alone:
   std::string bytes;  ///< from and to; empty: 8:64M
-  int ranks = 0;      ///< 0: 4
+  int ranks = 0;      ///< 0: 4; also of bench graph: 2
   bool graph = false;
   std::string peer;  ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
+  // Of bench graph alone:
+  int scale = 0;      ///< 0: 18
+  std::string gapbs;  ///< where GAPBS's programs are
 };
 int bench(const bench_options& o);
 

@@ -82,8 +82,8 @@ void add_trace(CLI::App& app, tool::trace_options& o) {
 }
 
 void add_bench(CLI::App& app, tool::bench_options& o) {
-  CLI::App* bench =
-      app.add_subcommand("bench", "Measure: exec, memory, proxy, shmem, coll, rdma, flow, socket");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "Measure: exec, memory, proxy, shmem, coll, rdma, flow, socket, graph");
   bench->add_option("names", o.names, "Which benchmarks")->required();
   bench->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
   bench->add_flag("--processes", o.processes, "Ranks are processes (the default on the CPU)");
@@ -95,12 +95,19 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
       ->check(CLI::IsMember({"thread", "warp", "block"}));
   bench->add_option("--op", o.op,
                     "shmem: only put, get, p, g, amo, signal or barrier; coll: all_reduce, "
-                    "reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather or scatter");
+                    "reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather or scatter; "
+                    "graph: bfs, sssp, pr or cc");
   bench->add_option("--path", o.path, "shmem: by loads and stores, or by this engine of the proxy")
       ->check(CLI::IsMember({"mapped", "local", "ucx", "mpi"}));
   bench->add_option("--bytes", o.bytes, "coll: from and to, as 1K:64M; 4 times as many each time");
   bench->add_flag("--graph", o.graph, "coll: 50 calls of bf16, recorded once and replayed");
-  bench->add_option("--ranks", o.ranks, "coll: how many")->check(CLI::Range(1, 64));
+  bench->add_option("--ranks", o.ranks, "coll, graph: how many")->check(CLI::Range(1, 64));
+  bench
+      ->add_option("--scale", o.scale,
+                   "graph: 2^scale vertices (18), in a grid 16 times as many as in the others")
+      ->check(CLI::Range(1, 26));
+  bench->add_option("--gapbs", o.gapbs,
+                    "graph: where GAPBS's programs are, to be measured beside on the same graphs");
   bench
       ->add_option("--peer", o.peer,
                    "Measured beside it. coll: mpi, nccl or none; shmem: oshmem or none. Without it "

@@ -31,8 +31,8 @@ struct divided_options {
   int threads = 0;
   /// Places of each worker's queue, a power of two; 0: 4096 on a CPU, 256 on a GPU, which has many.
   std::uint64_t queue = 0;
-  /// How much farther than the nearest paths may be that are followed with them; 0: the mean length
-  /// of an edge, times four.
+  /// How much farther than the nearest paths may be that are followed with them; 0: four times the
+  /// mean length of an edge, divided by the mean number of edges of a vertex.
   distance delta = 0;
 };
 
@@ -64,7 +64,7 @@ class divided {
   /// Also for a graph that is not symmetric.
   run_report cc();
   /// Ends when all ranks together moved by less than the tolerance in a round; by a worklist, when
-  /// what is left to pass on can move them by less.
+  /// what is left to pass on can move them by less. A tolerance below 1e-6 is by a worklist.
   run_report pr(const pagerank_options& o = {});
 
   // ---- results of the last such run, of all vertices, on every rank

@@ -36,11 +36,11 @@ class worklist {
         ends_(w, workers()),
         slots_(w, workers() * o.queue),
         kept_(w.options().device, workers() * view::items_of(o, w.size())),
-        counts_(w.options().device, workers() * static_cast<std::size_t>(w.size())) {}
+        ints_(w.options().device, workers() * view::ints_of(o, w.size())) {}
 
   /// For kernels, by value.
   [[nodiscard]] device::worklist<Item> device() const noexcept {
-    return {{words_.device(), ends_.device(), slots_.device(), kept_.data(), counts_.data()},
+    return {{words_.device(), ends_.device(), slots_.device(), kept_.data(), ints_.data()},
             shape_,
             world_.device()};
   }
@@ -77,7 +77,7 @@ class worklist {
   symmetric_buffer<device::work_queue_ends> ends_;
   symmetric_buffer<device::work_slot<Item>> slots_;
   buffer<Item> kept_;
-  buffer<int> counts_;
+  buffer<int> ints_;
 };
 
 }  // namespace crosswarp

@@ -96,10 +96,14 @@ launch_shape shape_of(const world& w, const divided_options& o) {
   return shape;
 }
 
+/// Four mean lengths, divided by the mean number of edges of a vertex: where that is large, near
+/// vertices are many.
 distance default_delta(const csr& g) {
-  distance sum = 0;
+  if (g.edges() == 0) return 1;
+  double sum = 0;
   for (const weight l : g.lengths()) sum += l;
-  return std::max<distance>(1, g.edges() == 0 ? 1 : 4 * sum / g.edges());
+  const auto edges = static_cast<double>(g.edges());
+  return static_cast<distance>(std::max(1.0, 4 * sum / edges * g.vertices() / edges));
 }
 
 const partition& checked(const partition& p, const world& w, const csr& g) {
@@ -323,7 +327,10 @@ run_report divided::pr(const pagerank_options& o) {
   state& s = *state_;
   s.begin();
   double* const ranks = made(s.ranks, s.device, s.mine.count).data();
-  if (s.in_rounds()) return s.pr_in_rounds(o);
+  // Rounds pass shares on in 32 bits; below this they need not come to rest.
+  constexpr double finest = 1e-6;
+  const bool fine = o.tolerance < finest && s.options.how == method::automatic;
+  if (!fine && s.in_rounds()) return s.pr_in_rounds(o);
   state::lists& l = lists_of(s);
   const double n = std::max<double>(1, s.g.vertices());
   // What may stay behind at all places where it is collected, and what it would have grown to.

@@ -80,7 +80,7 @@ struct rounds_memory {
   std::optional<search> bfs;
   std::optional<reachable<vertex>::view> forest;
   std::optional<sources> turned;
-  std::optional<reachable<double>> shares;
+  std::optional<reachable<float>> shares;
 };
 
 bool divided::state::in_rounds() const {

@@ -226,6 +226,50 @@ TEST(Worklist, OneListServesManyRuns) {
   });
 }
 
+// Each rank makes more for the other one than that has places for and the maker can keep, at the
+// same time: each waits for the other's queue, which is full of what it made itself.
+struct crossing_work {
+  using item = std::uint64_t;  // its last bit is its owner
+  int rank;
+  std::uint64_t leaves;
+  std::uint64_t* done;
+
+  CW_FN int owner(item x) const noexcept { return static_cast<int>(x % 2); }
+  CW_FN std::uint64_t priority(item /*x*/) const noexcept { return 0; }
+  template <class G, class Out>
+  CW_FN void seed(const G& g, int worker, Out& out) const noexcept {
+    // Made by seeding, so that both ranks have filled the other's queue before they take anything.
+    for (std::uint64_t i = 0; i < leaves; ++i) {
+      out.push(g, worker == 0 && g.rank() == 0, 2 * i + static_cast<item>(1 - rank));
+    }
+  }
+  template <class G, class Out>
+  CW_FN void work(const G& g, item /*x*/, Out& /*out*/) const noexcept {
+    if (g.rank() == 0) dev::device_atomic<std::uint64_t>(*done).fetch_add(1, dev::order::relaxed);
+  }
+};
+
+TEST(Worklist, RanksThatWaitForEachOthersQueuesEmptyTheirOwn) {
+  auto o = test_options();
+  o.timeout = std::chrono::seconds(5);
+  on_ranks(
+      2,
+      [](cw::world& w) {
+        if (w.size() != 2) return;
+        cw::worklist<std::uint64_t> list(w, {.queue = 4, .spill = 4});
+        cw::buffer<std::uint64_t> done(w.options().device, 1);
+        cw::buffer<status> out(w.options().device, 1);
+        list.reset();
+        // In the queue 4, spilled 4, and then 4 which only fit when the other one sets 4 aside.
+        cw::launch(w, {}, run_worklist{}, list.device(), crossing_work{w.rank(), 12, done.data()},
+                   dev::direct_route{}, out.data());
+        w.stream().sync();
+        EXPECT_EQ(out.read()[0], status::ok) << to_string(out.read()[0]);
+        EXPECT_EQ(done.read()[0], 12U);
+      },
+      o);
+}
+
 // More live than there is room for anywhere: said when the deadline passes, on all ranks, and the
 // list is as good as new afterwards.
 TEST(Worklist, NoRoomAnywhereIsAnErrorAndNoHang) {

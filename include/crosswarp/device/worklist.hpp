@@ -24,6 +24,8 @@
 
 #include <cstdint>
 
+#include "crosswarp/device/impl/parked_items.hpp"
+#include "crosswarp/device/impl/staged_items.hpp"
 #include "crosswarp/device/work_queue.hpp"
 #include "crosswarp/device/world.hpp"
 
@@ -78,8 +80,10 @@ struct worklist_shape {
   std::uint64_t queue = 1024;   ///< places of each worker's queue, a power of two
   std::uint64_t spill = 65536;  ///< items that a worker keeps when queues are full
   std::uint64_t park =
-      65536;               ///< items that a worker parks; more are done although they could wait
-  std::uint64_t step = 0;  ///< how far the threshold goes beyond the least of what is parked
+      65536;  ///< items that a worker parks; more are done although they could wait
+  /// The threshold goes to the end of the step + 1 priorities (from a multiple of as many on) that
+  /// the least of what is parked is one of.
+  std::uint64_t step = 0;
   std::uint64_t threshold = ~0ULL;  ///< the first one; the largest: nothing is parked
 };
 
@@ -88,20 +92,30 @@ template <class Item>
 class worklist {
  public:
   /// Items that a worker takes at a time, and keeps for each rank before it sends them.
-  static constexpr int batch = 64;
+  static constexpr int batch = staged_items<Item>::batch;
 
   struct memory {
     symmetric<worklist_words> words;
     symmetric<work_queue_ends> ends;
     symmetric<work_slot<Item>> slots;
-    Item* kept;   ///< items_of(shape, ranks) for each worker
-    int* counts;  ///< one for each rank, for each worker
+    Item* kept;  ///< items_of(shape, ranks) for each worker
+    int* ints;   ///< ints_of(shape, ranks) for each worker
   };
-  /// Items that a worker keeps: a batch, one for each rank, what is spilled, what is parked.
+  /// Items that a worker keeps: a batch, one for each rank, what is set aside, its own, what is
+  /// spilled, what is parked.
   [[nodiscard]] CW_FN static constexpr std::uint64_t items_of(const worklist_shape& s,
                                                               int ranks) noexcept {
-    return static_cast<std::uint64_t>(batch) * (1 + static_cast<std::uint64_t>(ranks)) + s.spill +
-           s.park;
+    return static_cast<std::uint64_t>(batch) * (1 + static_cast<std::uint64_t>(ranks)) + s.queue +
+           own_of(s) + s.spill + s.park;
+  }
+  /// A worker that is the rank's only one keeps what it makes for itself: nobody could take it.
+  [[nodiscard]] CW_FN static constexpr std::uint64_t own_of(const worklist_shape& s) noexcept {
+    return s.workers == 1 ? s.spill : 0;
+  }
+  /// Counts of what is kept for each rank, and how parked items hang together.
+  [[nodiscard]] CW_FN static constexpr std::uint64_t ints_of(const worklist_shape& s,
+                                                             int ranks) noexcept {
+    return static_cast<std::uint64_t>(ranks) + parked_items<Item>::ints(s.park);
   }
 
   worklist() = default;

@@ -256,19 +256,26 @@ CW_FN inline status bfs_rounds::run(rounds& all) const noexcept {
 
 CW_FN inline status pagerank_rounds::run(rounds& all) const noexcept {
   const vertex own = graph.count;
-  double* const given = shares.local();
+  float* const given = shares.local();
   const auto give = [&](std::uint64_t v, double rank) {
     const std::uint64_t degree = offsets_out[v + 1] - offsets_out[v];
-    system_atomic<double>(given[v]).store(
-        degree == 0 ? 0.0 : damping * rank / static_cast<double>(degree), order::relaxed);
+    const double share = degree == 0 ? 0.0 : damping * rank / static_cast<double>(degree);
+    system_atomic<float>(given[v]).store(static_cast<float>(share), order::relaxed);
   };
   const auto fetch = [&] {
     all.for_each(graph.other_count, [&](std::uint64_t i) {
       const impl::place at = impl::place_of(graph, graph.others[i]);
-      const double theirs =
-          system_atomic<double>(shares.at(at.rank)[at.index]).load(order::relaxed);
-      system_atomic<double>(given[own + i]).store(theirs, order::relaxed);
+      const float theirs = system_atomic<float>(shares.at(at.rank)[at.index]).load(order::relaxed);
+      system_atomic<float>(given[own + i]).store(theirs, order::relaxed);
     });
+  };
+  const auto taken = [offsets = graph.offsets, targets = graph.targets, given](std::uint64_t v) {
+    double sum = 0;
+    const std::uint64_t end = offsets[v + 1];
+    for (std::uint64_t e = offsets[v]; e < end; ++e) {
+      sum += static_cast<double>(system_atomic<float>(given[targets[e]]).load(order::relaxed));
+    }
+    return sum;
   };
   all.for_each(own, [&](std::uint64_t v) {
     ranks[v] = 1 / vertices;
@@ -286,11 +293,7 @@ CW_FN inline status pagerank_rounds::run(rounds& all) const noexcept {
       const std::uint64_t begin = own * piece / fetches;
       all.for_each(own * (piece + 1) / fetches - begin, [&](std::uint64_t i) {
         const std::uint64_t v = begin + i;
-        double taken = 0;
-        for (std::uint64_t e = graph.offsets[v]; e < graph.offsets[v + 1]; ++e) {
-          taken += system_atomic<double>(given[graph.targets[e]]).load(order::relaxed);
-        }
-        const double rank = (1 - damping) / vertices + taken;
+        const double rank = (1 - damping) / vertices + taken(v);
         mine.moved += rank < ranks[v] ? ranks[v] - rank : rank - ranks[v];
         ranks[v] = rank;
         give(v, rank);
@@ -309,7 +312,8 @@ namespace impl {
 /// order is needed: who sees an old word looks on from there.
 class forest {
  public:
-  CW_FN forest(const part& p, const symmetric<vertex>& above) noexcept : part_(p), above_(above) {}
+  CW_FN forest(const part& p, const symmetric<vertex>& above) noexcept
+      : part_(p), above_(above), own_(above.local()), begin_(p.begin), count_(p.count) {}
 
   [[nodiscard]] CW_FN vertex look(vertex v) const noexcept { return word(v).load(order::relaxed); }
   CW_FN void put(vertex v, vertex above) const noexcept { word(v).store(above, order::relaxed); }
@@ -337,14 +341,15 @@ class forest {
 
  private:
   [[nodiscard]] CW_FN system_atomic<vertex> word(vertex v) const noexcept {
-    if (v - part_.begin < part_.count) {
-      return system_atomic<vertex>(above_.local()[v - part_.begin]);
-    }
+    if (v - begin_ < count_) return system_atomic<vertex>(own_[v - begin_]);
     const place at = place_of(part_, v);
     return system_atomic<vertex>(above_.at(at.rank)[at.index]);
   }
   const part& part_;
   const symmetric<vertex>& above_;
+  vertex* own_;
+  vertex begin_;
+  vertex count_;
 };
 
 /// The root that most of some vertices have, if more than half of them have one.
@@ -382,8 +387,9 @@ CW_FN inline status components_rounds::run(rounds& all) const noexcept {
   all.for_each(graph.count, [&](std::uint64_t i) {
     const std::uint64_t e = graph.offsets[i];
     const vertex v = graph.begin + static_cast<vertex>(i);
-    if (e < graph.offsets[i + 1]) f.join(v, target(e));
-    if (e + 1 < graph.offsets[i + 1]) f.join(v, target(e + 1));
+    const std::uint64_t end = graph.offsets[i + 1];
+    if (e < end && target(e) > v) f.join(v, target(e));  // else it lies under it
+    if (e + 1 < end) f.join(v, target(e + 1));
   });
   flatten();
   // One says which component is left out, or two vertices of different ones would both be.

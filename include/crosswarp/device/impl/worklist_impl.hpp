@@ -1,6 +1,7 @@
 // Bodies of worklist.hpp.
 #pragma once
 
+#include "crosswarp/device/impl/with_warp.hpp"
 #include "crosswarp/device/worklist.hpp"
 
 namespace crosswarp::device {
@@ -64,19 +65,25 @@ class worklist_worker {
         words_(*of.memory_.words.local()),
         batch_(of.memory_.kept +
                static_cast<std::uint64_t>(index) * list::items_of(of.shape_, of.world_.size)),
-        staged_(batch_ + list::batch),
-        counts_(of.memory_.counts + static_cast<std::ptrdiff_t>(index) * of.world_.size),
-        spilled_(staged_ + static_cast<std::ptrdiff_t>(of.world_.size) * list::batch,
-                 of.shape_.spill),
-        parked_(
-            staged_ + static_cast<std::ptrdiff_t>(of.world_.size) * list::batch + of.shape_.spill,
-            of.shape_.park),
+        aside_(batch_ + static_cast<std::ptrdiff_t>(1 + of.world_.size) * list::batch),
+        staged_(batch_ + list::batch, ints(of, index), of.world_.size),
+        own_(aside_ + of.shape_.queue, list::own_of(of.shape_)),
+        spilled_(aside_ + of.shape_.queue + list::own_of(of.shape_), of.shape_.spill),
+        parked_(aside_ + of.shape_.queue + list::own_of(of.shape_) + of.shape_.spill,
+                ints(of, index) + of.world_.size, of.shape_.park, of.shape_.step + 1),
         threshold_(of.shape_.threshold) {}
 
   /// Makes an item, for each thread that has one.
   /// Callers: all threads of the worker's group, inside seed() or work().
   CW_FN void push(const G& g, bool have, const Item& item) noexcept {
     if (g.ballot(have) == 0) return;  // most edges are no news
+    // One thread parks what it has made itself; several send it to the queue first.
+    if (g.size() == 1 && parked_.has_room() && program_.priority(item) > threshold_ &&
+        program_.owner(item) == list_.world_.rank) {
+      ++total_.made;
+      park(item);
+      return;
+    }
     const int n = stage(g, have, item);
     fresh_ += static_cast<counter>(n);
     total_.made += static_cast<counter>(n);
@@ -86,8 +93,8 @@ class worklist_worker {
   [[nodiscard]] CW_FN std::uint64_t threshold() const noexcept { return threshold_; }
 
   CW_FN status run() noexcept {
-    for (int r = g_.rank(); r < list_.world_.size; r += g_.size()) counts_[r] = 0;
-    g_.sync();
+    staged_.clear(g_);
+    parked_.clear(g_);
     program_.seed(g_, index_, *this);
     send_all();
     announce();
@@ -103,6 +110,11 @@ class worklist_worker {
   }
 
  private:
+  [[nodiscard]] CW_FN static int* ints(const list& of, int index) noexcept {
+    return of.memory_.ints +
+           static_cast<std::uint64_t>(index) * list::ints_of(of.shape_, of.world_.size);
+  }
+
   // ---- words that ranks share
 
   template <class O>
@@ -127,55 +139,62 @@ class worklist_worker {
       to = program_.owner(item);
       if (to != me) to = route_.next(me, to, list_.world_.size);
     }
-    std::uint32_t left = g.ballot(have);
-    const int all = count_bits(left);
-    // Items for one rank are put together, by as many threads as have some.
-    for (int r = 0; left != 0; ++r) {
-      const std::uint32_t theirs = g.ballot(to == r);
-      if (theirs == 0) continue;
-      left &= ~theirs;
-      const int n = count_bits(theirs);
-      if (counts_[r] + n > list::batch) send(r);
-      const int before = count_bits(theirs & ((1U << static_cast<unsigned>(g.rank())) - 1U));
-      const int first = counts_[r];
-      if (to == r) staged_[r * list::batch + first + before] = item;
-      g.sync();
-      if (g.rank() == 0) counts_[r] = first + n;
-      g.sync();
-    }
-    return all;
+    return staged_.put(g, have, to, item,
+                       [this](int r, const Item* items, int n) { send(r, items, n); });
   }
 
   CW_FN void send_all() noexcept {
-    for (int r = 0; r < list_.world_.size; ++r) {
-      if (counts_[r] > 0) send(r);
-    }
+    staged_.send_all(g_, [this](int r, const Item* items, int n) { send(r, items, n); });
   }
 
-  /// What was staged for rank `r`: to its queues, or it is kept.
-  CW_COLD CW_FN void send(int r) noexcept {
+  /// To rank `r`'s queues, or it is kept.
+  CW_COLD CW_FN void send(int r, const Item* items, int count) noexcept {
     // Counted before anybody can see it. Relaxed: the queue's release puts it before the item, and
     // settle()'s before the end of what made it.
     add(words_.own.active, fresh_, order::relaxed);
     fresh_ = 0;
-    const Item* const items = staged_ + r * list::batch;
-    const int count = counts_[r];
-    int sent = offer(r, items, count);
+    int sent = r == list_.world_.rank ? keep(own_, items, count) : 0;
+    sent += offer(r, items + sent, count - sent);
     while (sent < count && outcome_ == status::ok) {
-      const auto room =
-          static_cast<int>(spilled_.room() < list::batch ? spilled_.room() : list::batch);
-      const int kept = count - sent < room ? count - sent : room;
-      spilled_.put(g_, items + sent, kept);
+      const int kept = keep(spilled_, items + sent, count - sent);
       total_.spilled += static_cast<counter>(kept);
       sent += kept;
       if (sent == count) break;
       outcome_ = poll_until(
-          g_, [&] { return has_room(r); }, list_.world_.limits.for_peer(r));
+          g_, [&] { return has_room(r) || can_set_aside(); }, list_.world_.limits.for_peer(r));
+      set_aside();
       sent += offer(r, items + sent, count - sent);
     }
+  }
+  /// As many as there is room for.
+  CW_FN int keep(kept_items<Item>& in, const Item* items, int count) noexcept {
+    const int n = in.room() < static_cast<counter>(count) ? static_cast<int>(in.room()) : count;
+    if (n > 0) in.put(g_, items, n);
+    return n;
+  }
+
+  // Who waits for room empties its own queue meanwhile: perhaps those whose queues are full wait
+  // for just that.
+
+  /// One thread.
+  [[nodiscard]] CW_FN bool can_set_aside() const noexcept {
+    return aside_count_ < list_.shape_.queue &&
+           !list_.queue(list_.world_.rank, index_).looks_empty();
+  }
+  CW_FN void set_aside() noexcept {
+    const counter room = list_.shape_.queue - aside_count_;
+    const int most = room < list::batch ? static_cast<int>(room) : list::batch;
+    if (most == 0) return;
+    const int n = list_.queue(list_.world_.rank, index_).pop(g_, aside_ + aside_count_, most);
+    aside_count_ += static_cast<counter>(n);
+  }
+  CW_FN int take_aside() noexcept {
+    const int n = aside_count_ < list::batch ? static_cast<int>(aside_count_) : list::batch;
+    aside_count_ -= static_cast<counter>(n);
+    for (int i = g_.rank(); i < n; i += g_.size())
+      batch_[i] = aside_[aside_count_ + static_cast<counter>(i)];
     g_.sync();
-    if (g_.rank() == 0) counts_[r] = 0;
-    g_.sync();
+    return n;
   }
 
   /// To the queue of rank `r`'s worker that has this one's number, then to all others' of it.
@@ -204,7 +223,8 @@ class worklist_worker {
   /// A batch of items, from wherever there are some; 0 when there are none.
   CW_COLD CW_FN int find_work() noexcept {
     const int me = list_.world_.rank;
-    int n = list_.queue(me, index_).pop(g_, batch_, list::batch);
+    int n = aside_count_ > 0 ? take_aside() : list_.queue(me, index_).pop(g_, batch_, list::batch);
+    if (n == 0 && own_.size() > 0) n = take(own_);
     if (n == 0 && spilled_.size() > 0) n = send_spilled();
     for (int k = 1; n == 0 && k < list_.shape_.workers; ++k) {
       n = list_.queue(me, other(k)).pop(g_, batch_, list::batch);
@@ -213,12 +233,16 @@ class worklist_worker {
     return n;
   }
 
+  CW_FN int take(kept_items<Item>& from) noexcept {
+    const int n = from.size() < list::batch ? static_cast<int>(from.size()) : list::batch;
+    from.take(g_, batch_, n);
+    return n;
+  }
+
   /// Some of what is spilled: others' goes to them if they have room now, this rank's own is work
   /// for the caller. Returns how many of those there are.
   CW_COLD CW_FN int send_spilled() noexcept {
-    const auto most =
-        spilled_.size() < list::batch ? static_cast<int>(spilled_.size()) : list::batch;
-    spilled_.take(g_, batch_, most);
+    const int most = take(spilled_);
     int mine = 0;
     for (int i = 0; i < most; ++i) {
       const Item item = batch_[i];
@@ -243,8 +267,8 @@ class worklist_worker {
       if (program_.owner(item) != list_.world_.rank) {
         stage(g_, g_.rank() == 0, item);
         ++passed_on;
-      } else if (program_.priority(item) > threshold_ && parked_.room() > 0) {
-        park(&batch_[i]);
+      } else if (program_.priority(item) > threshold_ && parked_.has_room()) {
+        park(item);
       } else {
         program_.work(g_, item, *this);
         ++total_.done;
@@ -257,27 +281,31 @@ class worklist_worker {
 
   /// So many items rest. Everything that they made has been counted before.
   CW_FN void settle(int n) noexcept {
+    tell_parked();
     g_.sync();
     add(words_.own.settled, static_cast<counter>(n), order::release);  // pairs with is_quiet()
   }
 
   // ---- priorities
 
-  CW_FN void park(const Item* item) noexcept {
-    parked_.put(g_, item, 1);
+  CW_FN void park(const Item& item) noexcept {
+    const std::uint64_t priority = program_.priority(item);
+    parked_.put(g_, item, priority);
     ++total_.parked;
-    // Relaxed: settle() puts both before the item's rest.
-    add(words_.own.parked, 1, order::relaxed);
-    note_lowest(program_.priority(*item));
+    ++parked_more_;
+    if (parked_.first_of(priority) < least_) least_ = parked_.first_of(priority);
   }
 
-  /// Kept inverted, so that memory of zeros says "none".
-  CW_FN void note_lowest(std::uint64_t priority) noexcept {
-    if (g_.rank() != 0) return;
+  /// How many are parked, and their least priority, kept inverted, so that memory of zeros says
+  /// "none". Relaxed: settle() and announce() put both before what tells of them.
+  CW_FN void tell_parked() noexcept {
+    add(words_.own.parked, parked_more_, order::relaxed);
+    parked_more_ = 0;
+    if (g_.rank() != 0 || least_ >= told_least_) return;
+    told_least_ = least_;
     within(list_.memory_.words.reach(), words_.own.lowest[epoch_ & 1U], [&](auto w) {
-      // Relaxed: settle() or announce() put it before what tells of it.
       counter seen = w.load(order::relaxed);
-      while (seen < ~priority && !w.compare_exchange(seen, ~priority, order::relaxed)) {
+      while (seen < ~least_ && !w.compare_exchange(seen, ~least_, order::relaxed)) {
       }
     });
   }
@@ -290,27 +318,23 @@ class worklist_worker {
     if (epoch == epoch_) return false;
     epoch_ = epoch;
     threshold_ = leader_of(g_, [&] { return words_.told.threshold; });  // before the epoch
-    counter freed = 0;
-    for (counter left = parked_.size(); left > 0; --left) {
-      parked_.take(g_, batch_, 1);
-      const Item item = batch_[0];
-      if (program_.priority(item) > threshold_) {
-        parked_.put(g_, batch_, 1);
-        note_lowest(program_.priority(item));
-      } else {
-        stage(g_, g_.rank() == 0, item);
-        ++fresh_;
-        ++freed;
-      }
-    }
+    parked_.take(
+        g_, threshold_, [&](const Item& item) { return program_.priority(item); },
+        [&](const Item& item) {
+          stage(g_, g_.rank() == 0, item);
+          ++fresh_;
+          --parked_more_;  // all together may be less than zero: it is added with wrap-around
+        });
     send_all();
-    add(words_.own.parked, ~freed + 1, order::relaxed);  // announce() puts it before
+    least_ = parked_.least();
+    told_least_ = parked_items<Item>::none;
     announce();
     return true;
   }
 
   /// This worker has come to the epoch, and what it brought to life there is counted.
   CW_FN void announce() noexcept {
+    tell_parked();
     g_.sync();
     add(words_.own.swept, 1, order::release);  // pairs with is_quiet()
   }
@@ -341,6 +365,7 @@ class worklist_worker {
   /// One thread.
   [[nodiscard]] CW_FN bool may_go_on() noexcept {
     const int me = list_.world_.rank;
+    if (aside_count_ > 0) return true;
     for (int k = 0; k < list_.shape_.workers; ++k) {
       if (!list_.queue(me, other(k)).looks_empty()) return true;
     }
@@ -399,8 +424,7 @@ class worklist_worker {
   }
 
   CW_FN void move_threshold(std::uint64_t least) noexcept {
-    const std::uint64_t step = list_.shape_.step;
-    const std::uint64_t threshold = least + step < least ? ~0ULL : least + step;
+    const std::uint64_t threshold = parked_.last_of(least);
     ++total_.epochs;
     for (int r = 0; r < list_.world_.size; ++r) {
       const scope reach = list_.memory_.words.reach();
@@ -454,13 +478,18 @@ class worklist_worker {
   int index_;
   worklist_words& words_;
   Item* batch_;
-  Item* staged_;  // batch for each rank
-  int* counts_;   // of staged items
+  Item* aside_;  // taken from the own queue while there was no room elsewhere
+  counter aside_count_ = 0;
+  staged_items<Item> staged_;
+  kept_items<Item> own_;  // for this worker, when nobody could take it from its queue
   kept_items<Item> spilled_;
-  kept_items<Item> parked_;
+  parked_items<Item> parked_;
   std::uint64_t threshold_;
   counter epoch_ = 0;
-  counter fresh_ = 0;  // made, and not counted yet
+  counter fresh_ = 0;                               // made, and not counted yet
+  counter parked_more_ = 0;                         // parked, and not told yet
+  std::uint64_t least_ = parked_items<Item>::none;  // of what is parked
+  std::uint64_t told_least_ = parked_items<Item>::none;
   worklist_counts total_ = {};
   status outcome_ = status::ok;
 };
@@ -469,12 +498,13 @@ template <class Item>
 template <class Program, class Route>
 CW_FN inline status worklist<Item>::run(const kernel_context& ctx, const Program& program,
                                         const Route& route) const noexcept {
-  const auto g = ctx.warp();
   const int warps = (ctx.thread_count() + warp_group::width - 1) / warp_group::width;
   if (warps * ctx.block_count() != shape_.workers) return status::invalid;
-  worklist_worker<Item, Program, Route, warp_group> worker(*this, program, route, g,
-                                                           ctx.block_index() * warps + g.index());
-  return worker.run();
+  const int index = ctx.block_index() * warps + ctx.thread_index() / warp_group::width;
+  return with_warp(ctx, [&](const auto& g) {
+    using group_type = std::remove_cvref_t<decltype(g)>;
+    return worklist_worker<Item, Program, Route, group_type>(*this, program, route, g, index).run();
+  });
 }
 
 }  // namespace crosswarp::device

@@ -1,0 +1,167 @@
+// crosswarp bench graph: graph programs by the rules of GAPBS (64 sources for bfs and sssp, 16
+// trials of pr and cc, the mean of the whole call), and GAPBS's own programs beside them.
+#include "crosswarp/graph.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "bench.hpp"
+#include "crosswarp/graph_programs.hpp"
+
+namespace crosswarp::bench {
+namespace {
+
+struct problem {
+  std::string name;
+  graph::csr graph;    ///< with lengths
+  int delta_of_gapbs;  ///< what its own rules say, or what is best for it
+};
+
+std::vector<problem> problems(const setup& s) {
+  const int scale = s.scale != 0 ? s.scale : s.quick ? 12 : 18;
+  const graph::generate_options how{.scale = scale, .threads = 2};
+  const auto lengths = [](const graph::csr& g) { return graph::with_lengths(g, 1); };
+  std::vector<problem> all;
+  all.push_back({"kron " + std::to_string(scale), lengths(graph::kronecker(how)), 2});
+  all.push_back({"uniform " + std::to_string(scale), lengths(graph::uniform(how)), 2});
+  // A grid has few edges, so it is larger: 2048 by 2048 beside a scale of 18.
+  all.push_back(
+      {"grid " + std::to_string(scale + 4), graph::grid({.scale = scale + 4, .threads = 2}), 128});
+  return all;
+}
+
+struct program {
+  std::string name;
+  int trials;
+  std::function<graph::run_report(graph::divided&, graph::vertex)> run;
+};
+
+std::vector<program> programs(const setup& s) {
+  const int sources = s.quick ? 8 : 64;
+  const int trials = s.quick ? 2 : 16;
+  using graph::divided;
+  using graph::vertex;
+  std::vector<program> all = {{"bfs", sources, [](divided& d, vertex v) { return d.bfs(v); }},
+                              {"sssp", sources, [](divided& d, vertex v) { return d.sssp(v); }},
+                              {"pr", trials, [](divided& d, vertex) { return d.pr(); }},
+                              {"cc", trials, [](divided& d, vertex) { return d.cc(); }}};
+  std::erase_if(all, [&](const program& p) { return !s.op.empty() && p.name != s.op; });
+  return all;
+}
+
+/// Milliseconds of each trial.
+std::vector<double> measure(const setup& s, const problem& on, const program& p) {
+  world_options o = world_options::from_environment();
+  o.device = s.device;
+  std::vector<double> took;
+  run_local(s.graph_ranks, o, [&](world& w) {
+    graph::divided d(w, on.graph);
+    for (const graph::vertex source : graph::sources(on.graph, p.trials, 1)) {
+      const auto report = p.run(d, source);
+      if (w.rank() != 0) continue;
+      took.push_back(std::chrono::duration<double, std::milli>(report.took).count());
+    }
+  });
+  return took;
+}
+
+/// A folder for graphs in GAPBS's own format, gone with this object.
+class scratch_folder {
+ public:
+  scratch_folder() : path_((std::filesystem::temp_directory_path() / "cw-graph-XXXXXX").string()) {
+    if (mkdtemp(path_.data()) == nullptr) throw error::from_errno(errno, "mkdtemp", path_);
+  }
+  ~scratch_folder() { std::filesystem::remove_all(path_); }
+  scratch_folder(const scratch_folder&) = delete;
+  scratch_folder& operator=(const scratch_folder&) = delete;
+  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+template <class T>
+void put(std::ofstream& to, const T* values, std::size_t count) {
+  to.write(reinterpret_cast<const char*>(values), static_cast<std::streamsize>(count * sizeof(T)));
+}
+
+/// One byte: not directed; edges, vertices, offsets in 64 bits each; targets in 32, each with its
+/// length when there are any.
+void write_for_gapbs(const graph::csr& g, bool with_lengths, const std::string& path) {
+  std::ofstream to(path, std::ios::binary);
+  const char directed = 0;
+  const std::uint64_t counts[] = {g.edges(), g.vertices()};
+  put(to, &directed, 1);
+  put(to, counts, 2);
+  put(to, g.offsets().data(), g.offsets().size());
+  if (!with_lengths) {
+    put(to, g.targets().data(), g.targets().size());
+  } else {
+    std::vector<std::uint32_t> pairs;
+    for (std::size_t i = 0; i < g.edges(); ++i) {
+      pairs.insert(pairs.end(), {g.targets()[i], g.lengths()[i]});
+    }
+    put(to, pairs.data(), pairs.size());
+  }
+  if (!to.flush()) throw error::from_errno(errno, "write", path);
+}
+
+std::string quoted(const std::string& word) {
+  std::string safe = "'";
+  for (const char c : word) safe += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return safe + "'";
+}
+
+/// The mean that GAPBS's program prints, in milliseconds.
+double time_of_gapbs(const setup& s, const problem& on, const program& p) {
+  const scratch_folder folder;
+  const bool far = p.name == "sssp";
+  const std::string file = folder.file(far ? "g.wsg" : "g.sg");
+  write_for_gapbs(on.graph, far, file);
+  std::string command = "OMP_NUM_THREADS=" + std::to_string(s.graph_ranks) + " " +
+                        quoted(s.gapbs + "/" + p.name) + " -f " + quoted(file) + " -n " +
+                        std::to_string(p.trials);
+  if (far) command += " -d " + std::to_string(on.delta_of_gapbs);
+  if (p.name == "pr") command += " -i 1000 -t 1e-4";
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  char line[256];
+  while (pipe && std::fgets(line, sizeof line, pipe.get()) != nullptr) {
+    double seconds = 0;
+    if (std::sscanf(line, "Average Time: %lf", &seconds) == 1) return seconds * 1e3;
+  }
+  throw error(errc::invalid_argument, "--gapbs",
+              "'" + s.gapbs + "/" + p.name + "' printed no average time; give the folder where " +
+                  "GAPBS was built");
+}
+
+}  // namespace
+
+std::vector<row> bench_graph(const setup& s) {
+  std::vector<row> rows;
+  for (const problem& on : problems(s)) {
+    for (const program& p : programs(s)) {
+      const std::vector<double> took = measure(s, on, p);
+      samples all;
+      for (const double ms : took) all.add(ms);
+      row r;
+      r.bench = "graph";
+      r.what = p.name + ", " + on.name + ", mean of " + std::to_string(p.trials);
+      r.ranks = s.graph_ranks;
+      r.device = s.device.name();
+      r.path = "same process";
+      r.unit = "ms";
+      all.fill(r);
+      r.median = std::accumulate(took.begin(), took.end(), 0.0) / static_cast<double>(took.size());
+      if (!s.gapbs.empty()) {
+        r.peer = "gapbs";
+        r.peer_median = time_of_gapbs(s, on, p);
+      }
+      rows.push_back(r);
+    }
+  }
+  return rows;
+}
+
+}  // namespace crosswarp::bench
