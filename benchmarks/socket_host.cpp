@@ -174,6 +174,16 @@ void epoll_echo::run() {
 
 // ---- clients
 
+std::string exchange(std::uint16_t port, const std::string& text) {
+  const client c(port);
+  c.write(text.data(), text.size());
+  std::string back(text.size(), '\0');
+  for (std::size_t done = 0; done < back.size();) {
+    done += c.read(back.data() + done, back.size() - done);
+  }
+  return back;
+}
+
 double round_trip(std::uint16_t port, int rounds) {
   const client c(port);
   for (int i = 0; i < rounds / 10; ++i) c.ping();
