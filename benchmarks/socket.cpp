@@ -154,6 +154,10 @@ class socket_bench {
   std::vector<row> idle() {
     const int count = possible_connections(setup_.quick ? 1000 : 10'000);
     constexpr std::size_t ring = 4096;
+    // One after the other: a second server that waits takes time from the first.
+    const double without = trips(*std::make_unique<kernel_echo>(
+                                     setup_.device, socket::service_options{.ring_bytes = ring}))
+                               .median();
     kernel_echo many(setup_.device,
                      {.sockets = count + 64,
                       .ring_bytes = ring,
@@ -172,18 +176,16 @@ class socket_bench {
     used.fill(share);
     row trip = base("1 byte there and back, " + name + " (limit: without them)", "us");
     trip.bytes = 1;
-    kernel_echo few(setup_.device, {.ring_bytes = ring});
-    few.serve();
-    many.serve();
-    samples with;
-    samples without;
-    for (int i = 0; i < times_; ++i) {
-      with.add(round_trip(many.port(), 2000));
-      without.add(round_trip(few.port(), 2000));
-    }
-    with.fill(trip);
-    trip.limit = without.median();
+    trips(many).fill(trip);
+    trip.limit = without;
     return {share, trip};
+  }
+
+  [[nodiscard]] samples trips(kernel_echo& server) const {
+    server.serve();
+    samples took;
+    for (int i = 0; i < times_; ++i) took.add(round_trip(server.port(), 2000));
+    return took;
   }
 
   /// The example server that speaks RESP, beside redis-server; none where one of the programs is
