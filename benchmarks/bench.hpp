@@ -91,6 +91,8 @@ std::vector<row> bench_rdma(const setup& s);
 std::vector<row> bench_flow(const setup& s);
 std::vector<row> bench_socket(const setup& s);
 std::vector<row> bench_graph(const setup& s);
+/// What a client on this machine gets back from an echo server in a kernel.
+std::string echoed_by_kernel(device_ref d, const std::string& text);
 /// What benchmarks/shmem_ops.c prints, by operation, built with Open MPI's OpenSHMEM; empty when
 /// that was not there. And built with ours.
 std::map<std::string, double> ops_of_oshmem();

@@ -174,6 +174,16 @@ void epoll_echo::run() {
 
 // ---- clients
 
+std::string exchange(std::uint16_t port, const std::string& text) {
+  const client c(port);
+  c.write(text.data(), text.size());
+  std::string back(text.size(), '\0');
+  for (std::size_t done = 0; done < back.size();) {
+    done += c.read(back.data() + done, back.size() - done);
+  }
+  return back;
+}
+
 double round_trip(std::uint16_t port, int rounds) {
   const client c(port);
   for (int i = 0; i < rounds / 10; ++i) c.ping();
@@ -189,6 +199,7 @@ double round_trip(std::uint16_t port, int rounds) {
 double stream_rate(std::uint16_t port, int streams, std::size_t bytes) {
   const auto begin = clock::now();
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(streams));
   std::atomic<int> failed{0};
   for (int i = 0; i < streams; ++i) {
     threads.emplace_back([&] {
@@ -270,6 +281,7 @@ program::program(const std::string& path, const std::string& arguments, std::uin
   std::istringstream text(arguments);
   for (std::string w; text >> w;) words.push_back(w);
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t quiet;

@@ -49,6 +49,8 @@ int possible_connections(int wanted);
 // What clients of an echo server at `port` measure. Each throws error(system) when the server
 // does not answer for 10 s.
 
+/// What comes back for `text`, as many bytes.
+std::string exchange(std::uint16_t port, const std::string& text);
 /// Of one byte, the median of `rounds`, in us.
 double round_trip(std::uint16_t port, int rounds);
 /// `streams` connections that send `bytes` each and read them back, in GB/s.

@@ -95,7 +95,7 @@ int tour(const tour_options& o) {
   const std::vector<std::pair<const char*, scene (*)(device_ref)>> programme = {
       {"exec", exec_scene},   {"memory", memory_scene}, {"proxy", proxy_scene},
       {"shmem", shmem_scene}, {"coll", coll_scene},     {"rdma", rdma_scene},
-      {"flow", flow_scene}};
+      {"flow", flow_scene},   {"socket", socket_scene}};
   for (const auto& [name, play] : programme) {
     for (const device_ref d : places) {
       fmt::print("scene {} on {} ...", name, d.name());

@@ -34,6 +34,8 @@ scene coll_scene(device_ref d);
 scene rdma_scene(device_ref d);
 /// A filter of several devices, and its drawing.
 scene flow_scene(device_ref d);
+/// A kernel that serves a TCP client.
+scene socket_scene(device_ref d);
 
 /// Adds what the module's benchmark measures.
 scene measured(scene s, device_ref d, bool by_processes);

@@ -119,6 +119,7 @@ worker::outcome worker::work_in_turn(F&& work) noexcept {
 template <class F>
 void worker::attend_by(F&& work) noexcept {
   if (work_in_turn(work) != outcome::busy) return;
+  unheard_.store(true, std::memory_order_release);  // pairs with turn(): the bell was rung before
   again_.store(true, std::memory_order_relaxed);
   // If this finds the turn taken, by an exchange, that turn's end comes later and sees `again_`.
   (void)work_in_turn(work);
@@ -230,7 +231,9 @@ void worker::rouse() noexcept {
 /// One look at everything; true when something was to be done.
 bool worker::turn() {
   if (stop_.load(std::memory_order_relaxed) && !stopped_) refuse_all();
-  const bool rung = hear_bells();
+  // Of CPU kernels those are left that nobody could hear at once.
+  const bool rings = hears_itself_ || unheard_.exchange(false, std::memory_order_acquire);
+  const bool rung = rings && hear_bells();
   const bool called = hear_calls();
   const bool drained = look_at_stalled();
   const bool moved = serve_all();
@@ -318,11 +321,13 @@ void worker::hear_completion(entry& e, const completion& c) {
   }
 }
 
-/// Serves those with work, and looks what came of it where that begins with a look.
+/// Serves those with work, and those who may have more once again: most have none, and nobody has
+/// to be woken for them.
 bool worker::serve_at_once() {
   const bool any = serve_all();
-  if (!engine_->gathers()) return any;
-  if (hear_engine() && serve_all()) (void)hear_engine();
+  if (engine_->gathers()) (void)hear_engine();
+  (void)serve_all();
+  if (engine_->gathers()) (void)hear_engine();
   return any;
 }
 

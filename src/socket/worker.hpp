@@ -189,6 +189,7 @@ class worker {
   // Whose turn it is: one thread works at a time.
   std::atomic<bool> taken_{false};
   std::atomic<bool> again_{false};       // who works is to look again
+  std::atomic<bool> unheard_{false};     // a bell was rung that nobody heard
   std::atomic<std::uint32_t> lends_{0};  // how often kernels lent their thread
   std::atomic<bool> leftover_{false};    // somebody is to be served again, and soon
   std::atomic<bool> sleeper_{false};     // one of these threads sleeps on the engine
