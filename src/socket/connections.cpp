@@ -317,6 +317,17 @@ bool worker::look_at_lanes() {
   return any;
 }
 
+/// TCP tells of a process that died as of one that closed; who sends by a lane would not learn it.
+void worker::reset_lost() {
+  const int lost = around_ == nullptr ? -1 : around_->lost_rank();
+  if (lost < 0) return;
+  for (const auto& e : entries_) {
+    if (e->is == kind::connection && e->fd >= 0 && e->lane && e->lane.peer_rank() == lost) {
+      fail(*e, ECONNRESET, true);
+    }
+  }
+}
+
 void worker::leave_lane(entry& e) {
   settle_lane(e, true);
   if (e.lane) around_->leave(e.lane);

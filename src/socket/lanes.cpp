@@ -212,6 +212,12 @@ bool lanes::finish(lane_link link) const {
   return true;
 }
 
+int lanes::lost_rank() const {
+  // Relaxed: it orders nothing.
+  const fault_word f = shared(world_.faults->words.data()[0]).load(std::memory_order_relaxed);
+  return f != 0 && fault_status(f) == status::peer_lost ? fault_rank(f) : -1;
+}
+
 void lanes::leave(lane_link link) {
   // pairs with collect(): this end's kernels have closed, and write no more
   shared(at(link.peer_rank(), link.peer()).host.left).store(1, std::memory_order_release);

@@ -37,6 +37,8 @@ class lanes {
   /// Ends this end's streams in the place of kernels that have ended. False when there is something
   /// that they have not read.
   bool finish(lane_link link) const;
+  /// The rank that the world has lost; -1: none.
+  [[nodiscard]] int lost_rank() const;
   /// This end's kernels use it no more. The lane is free when the other end has left, too.
   void leave(lane_link link);
 

@@ -399,6 +399,7 @@ void worker::sweep(clock::time_point now) {
     }
     counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
   }
+  reset_lost();
   counters_.ring_bytes.store(pool_.bytes_in_use(), std::memory_order_relaxed);
 }
 

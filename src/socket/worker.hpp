@@ -149,6 +149,7 @@ class worker {
   bool settle_lane(entry& e, bool withdraws);
   bool look_at_lanes();
   void leave_lane(entry& e);
+  void reset_lost();
 
   const device::socket::memory m_;
   const socket::service_options options_;

@@ -1,7 +1,9 @@
 // Sockets of a world: ends of one world go around TCP, and what kernels see stays the same.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <functional>
+#include <iostream>
 
 #include "crosswarp/world.hpp"
 #include "support/peer.hpp"
@@ -287,9 +289,14 @@ TEST(SocketLanes, StrangersStayWithTcpAndGiveTheirLaneBack) {
     EXPECT_EQ(e.k.send(s, "hello"), 5);
     EXPECT_EQ(p.read(5), "hello");
     EXPECT_EQ(e.net.stats().around, 0U);
-    // It goes on living; others meet.
-    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
-    e.meet();
+    // It goes on living; others meet as soon as it counts as a stranger.
+    EXPECT_TRUE(eventually([&] {
+      e.c = e.k.connect(e.k.own_name(e.l));
+      e.s = e.k.accept(e.l);
+      EXPECT_EQ(e.k.close(e.c), 0);
+      EXPECT_EQ(e.k.close(e.s), 0);
+      return e.net.stats().around == 2;
+    }));
   });
 }
 
@@ -324,26 +331,23 @@ TEST(SocketLanes, OptionsOutOfRangeAreRefused) {
 
 // ---- between ranks: threads, or processes under the launcher
 
-class SocketRanks : public testing::Test {
- protected:
-  /// Rank 0 listens, rank 1 connects; `f(rank, net, socket)` on both.
-  static void on_two(
-      const std::function<void(cw::world&, cw::socket::service&, caller<by_warp>&, handle)>& f) {
-    on_ranks(2, [&](cw::world& w) {
-      cw::socket::service net(w, small());
-      caller<by_warp> k(net);
-      const handle l = w.rank() == 0 ? k.listen() : handle();
-      const auto names = w.allgather(w.rank() == 0 ? k.own_name(l) : address{});
-      const handle s = w.rank() == 0 ? k.accept(l) : k.connect(names[0]);
-      ASSERT_TRUE(s) << s.error();
-      EXPECT_TRUE(eventually([&] { return net.stats().around == 1; }));
-      w.barrier();
-      f(w, net, k, s);
-    });
-  }
-};
+/// Rank 0 listens, rank 1 connects; then `f` on both.
+void on_two(
+    const std::function<void(cw::world&, cw::socket::service&, caller<by_warp>&, handle)>& f) {
+  on_ranks(2, [&](cw::world& w) {
+    cw::socket::service net(w, small());
+    caller<by_warp> k(net);
+    const handle l = w.rank() == 0 ? k.listen() : handle();
+    const auto names = w.allgather(w.rank() == 0 ? k.own_name(l) : address{});
+    const handle s = w.rank() == 0 ? k.accept(l) : k.connect(names[0]);
+    ASSERT_TRUE(s) << s.error();
+    EXPECT_TRUE(eventually([&] { return net.stats().around == 1; }));
+    w.barrier();
+    f(w, net, k, s);
+  });
+}
 
-TEST_F(SocketRanks, AStreamBetweenRanks) {
+TEST(SocketRanks, AStreamBetweenRanks) {
   on_two([](cw::world& w, cw::socket::service& net, caller<by_warp>& k, handle s) {
     const std::string text = pattern(100'000);
     if (w.rank() == 0) {
@@ -359,7 +363,7 @@ TEST_F(SocketRanks, AStreamBetweenRanks) {
   });
 }
 
-TEST_F(SocketRanks, AServiceThatEndsClosesWhatKernelsDidNot) {
+TEST(SocketRanks, AServiceThatEndsClosesWhatKernelsDidNot) {
   on_two([](cw::world& w, cw::socket::service& net, caller<by_warp>& k, handle s) {
     if (w.rank() == 0) {
       EXPECT_EQ(k.send(s, "last words"), 10);
@@ -372,7 +376,23 @@ TEST_F(SocketRanks, AServiceThatEndsClosesWhatKernelsDidNot) {
   });
 }
 
-TEST_F(SocketRanks, RanksAskForTheSameLanes) {
+/// In a job of its own, which the test says is to fail: a rank dies in it.
+TEST(SocketLoss, TheDeathOfARankResets) {
+  if (!cw::launched()) GTEST_SKIP() << "ranks are to be processes: crosswarp run -n 2";
+  on_two([](cw::world& w, cw::socket::service& /*net*/, caller<by_warp>& k, handle s) {
+    if (w.rank() == 1) {
+      EXPECT_EQ(k.send(s, "last words"), 10);
+      raise(SIGKILL);
+    }
+    EXPECT_EQ(k.recv_all(s, 10), "last words");
+    EXPECT_EQ(k.recv_result(s), -ECONNRESET);
+    EXPECT_EQ(k.recv_result(s), 0);
+    EXPECT_TRUE(eventually([&] { return k.send(s, "x") == -EPIPE; }));
+    if (!testing::Test::HasFailure()) std::cout << "the survivor saw a reset" << std::endl;
+  });
+}
+
+TEST(SocketRanks, RanksAskForTheSameLanes) {
   on_ranks(2, [](cw::world& w) {
     auto o = small();
     o.lanes = 1 + w.rank();

@@ -59,6 +59,7 @@ struct service_memory {
   service_memory(cw::device_ref d, const plan& p)
       : rings(d, p.pages * page),
         lanes(d, places * (sizeof(sock::lane) + page)),
+        me(d, 1),
         news(d, places),
         names(d, places),
         replies(d, 1),
@@ -82,7 +83,9 @@ struct service_memory {
     m.own = own.data();
     m.places = calls.data();
     if (!p.lanes) return;
+    me.write(std::vector<dev::peer>{{lanes.data(), dev::path::self}});
     dev::peer_table one;
+    one.all = me.data();
     one.even = lanes.data();
     one.count = 1;
     m.lanes = {one, 0, 0, places};
@@ -91,6 +94,7 @@ struct service_memory {
   }
   cw::buffer<std::byte> rings;
   cw::buffer<std::byte> lanes;
+  cw::buffer<dev::peer> me;
   cw::buffer<sock::news> news;
   cw::buffer<sock::names> names;
   cw::buffer<sock::call_reply> replies;

@@ -99,9 +99,9 @@ CW_FN inline std::int64_t service::tell_error(std::uint32_t i, std::int64_t erro
 CW_FN inline std::int64_t service::tell_outcome(std::uint32_t i, status s, const wait_limits& l,
                                                 std::int64_t afterwards) const noexcept {
   if (s != status::peer_lost) return impl::errno_of(s, l);
+  const system_atomic<std::uint64_t> word(m_.state[i].received);
   // pairs with slot::tell_received(), for the link
-  const mark received =
-      mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
+  const mark received = mark::of(word.load(order::acquire));  // unseen: the link is an atomic
   if (!received.has(around) || fault_rank(device::impl::read_fault(l)) != link_of(i).peer_rank()) {
     return -ECANCELED;
   }

@@ -90,9 +90,10 @@ CW_FN inline unsigned service::end_lane(std::uint32_t i, unsigned how) const noe
     own.sender.shut = 1;
     publish(i);
   }
+  const mark last(own.receiver.tail - own.receiver.start, closed);
+  const system_atomic<std::uint64_t> tail(peer_lane(link).out.tail);
   // pairs with read_by_peer(): nobody reads any more
-  system_atomic<std::uint64_t>(peer_lane(link).out.tail)
-      .store(mark(own.receiver.tail - own.receiver.start, closed).word(), order::release);
+  tail.store(last.word(), order::release);  // unseen: who sends on has mostly seen TCP's end
   return how;
 }
 
