@@ -153,10 +153,13 @@ void rdma_path::reset_stats() {
 }
 
 void rdma_path::finish(stream& on) {
+  // No kernel asked for these: they do not count, and what they were told is still to be told.
   const auto counted = counts_.read();
+  const auto told = states_.read();
   launch_quiet(on, device::proxy(memory(), {}));
   on.backend().sync();
-  counts_.write(counted);  // nobody asked for these
+  counts_.write(counted);
+  states_.write(told);
 }
 
 }  // namespace crosswarp::world_impl
