@@ -23,6 +23,8 @@ struct operation_stats {
   std::chrono::nanoseconds to_completion{0};
   /// By loads and stores: counted, and nothing of the two above is measured.
   bool mapped = false;
+  /// By entries that kernels wrote, with CROSSWARP_PATH=rdma: likewise.
+  bool by_rdma = false;
 };
 
 /// As a table for people; operations that did not occur are left out, and what was not measured is

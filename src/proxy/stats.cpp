@@ -30,7 +30,7 @@ std::string print_stats(const std::vector<operation_stats>& all) {
     out +=
         line(s.name, " %12llu %16llu %10llu %20s %20s\n", static_cast<unsigned long long>(s.count),
              static_cast<unsigned long long>(s.bytes), static_cast<unsigned long long>(s.failures),
-             mean_us(s.waited_for_slot, !s.mapped).c_str(),
+             mean_us(s.waited_for_slot, !s.mapped && !s.by_rdma).c_str(),
              mean_us(s.to_completion, s.to_completion.count() > 0).c_str());
   }
   return out;

@@ -293,6 +293,7 @@ struct endpoint::state_type {
     view.queues = s.queues;
     view.queues.qpn = pair->qpn();
     view.queues.doorbell = pair->doorbell();
+    view.nic = pair->nic();
     view.send = {queues.data(), send_ends.data(), s.send_depth};
     view.receive = {queues.data() + 1, receive_ends.data(), s.receive_depth};
     view.sent = readers.data();

@@ -5,6 +5,7 @@
 
 #include "crosswarp/error.hpp"
 #include "exec/backends.hpp"
+#include "proxy/decode.hpp"
 
 namespace crosswarp::world_impl {
 namespace {
@@ -50,13 +51,15 @@ rdma_path::rdma_path(const setup& s)
                                                rdma::access::local_write)),
       everything_(adapter_.register_everything()),
       parts_(s.device, count(s.size) * device::rdma_path::most_regions),
-      fetches_(s.device, count(s.size) * count(s.queues)),
-      ways_(s.device, fetches_.size()),
+      states_(s.device, count(s.size) * count(s.queues)),
+      counts_(s.device, count(s.queues) * device::proxy_calls),
+      ways_(s.device, states_.size()),
       view_(s.device, 1) {
   connect(s);
   device::rdma_path v;
   v.ways = ways_.data();
   v.parts = parts_.data();
+  v.counts = counts_.data();
   v.landings = landings_.data();
   v.landing_count = landings;
   v.landing_key = landing_region_.device().lkey;
@@ -74,11 +77,11 @@ void rdma_path::connect(const setup& s) {
   // Without the fault word: an adapter ends every entry, also when a rank is lost, and those to
   // other ranks go on.
   const device::wait_limits limits{nullptr, s.limits.timeout_ns, s.limits.late, -1, s.limits.trace};
-  for (std::size_t i = 0; i < fetches_.size(); ++i) {
+  for (std::size_t i = 0; i < states_.size(); ++i) {
     endpoints_.push_back(adapter_.make_endpoint(o));
     mine.push_back(endpoints_.back().address());
     ways.push_back({endpoints_.back().device(limits.for_peer(static_cast<int>(i) % size_)),
-                    fetches_.data() + i});
+                    states_.data() + i});
   }
   ways_.write(ways);
   const auto all = exchange<rdma::endpoint_address>(meet_, mine, count(size_));
@@ -131,9 +134,33 @@ void rdma_path::write_parts(std::uint16_t id, const std::vector<device::rdma_par
                  all.size() * sizeof(device::rdma_part));
 }
 
+std::vector<operation_stats> rdma_path::stats() const {
+  std::vector<operation_stats> all(device::proxy_calls);
+  const auto seen = counts_.read();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].name = proxy_impl::name_of(static_cast<device::proxy_call>(i));
+    all[i].by_rdma = true;
+    for (std::size_t at = i; at < seen.size(); at += all.size()) {
+      all[i].count += seen[at].calls;
+      all[i].bytes += seen[at].bytes;
+      all[i].failures += seen[at].failures;
+    }
+  }
+  return all;
+}
+
+void rdma_path::reset_stats() {
+  counts_.write(std::vector<device::rdma_counts>(counts_.size()));
+}
+
 void rdma_path::finish(stream& on) {
+  // No kernel asked for these: they do not count, and what they were told is still to be told.
+  const auto counted = counts_.read();
+  const auto told = states_.read();
   launch_quiet(on, device::proxy(memory(), {}));
   on.backend().sync();
+  counts_.write(counted);
+  states_.write(told);
 }
 
 }  // namespace crosswarp::world_impl

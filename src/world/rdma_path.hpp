@@ -9,6 +9,7 @@
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/device/proxy.hpp"
 #include "crosswarp/rdma.hpp"
+#include "crosswarp/stats.hpp"
 #include "crosswarp/stream.hpp"
 
 namespace crosswarp::world_impl {
@@ -37,6 +38,9 @@ class rdma_path {
   void remove_region(std::uint16_t id);
   /// Everything that kernels asked for, which have ended, is done.
   void finish(stream& on);
+  /// What kernels asked for; exact when they have ended.
+  [[nodiscard]] std::vector<operation_stats> stats() const;
+  void reset_stats();
   /// Of the adapter.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
@@ -61,7 +65,8 @@ class rdma_path {
   rdma::memory_region landing_region_;
   rdma::memory_region everything_;
   buffer<device::rdma_part> parts_;
-  buffer<std::uint64_t> fetches_;
+  buffer<device::rdma_way_state> states_;
+  buffer<device::rdma_counts> counts_;  // queues x calls
   buffer<device::rdma_way> ways_;
   buffer<device::rdma_path> view_;
 };

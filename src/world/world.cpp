@@ -451,6 +451,7 @@ void state::note_call(trace::host_call what, std::uint64_t began) noexcept {
 std::vector<operation_stats> state::stats() const {
   std::vector<operation_stats> all;
   if (proxy) all = proxy->stats();
+  if (rdma) all = rdma->stats();
   if (!profile) return all;
   const device::mapped_profile seen = profile->read().front();
   for (std::size_t i = 0; i < device::proxy_calls; ++i) {
@@ -466,6 +467,7 @@ std::vector<operation_stats> state::stats() const {
 
 void state::reset_stats() {
   if (proxy) proxy->reset_stats();
+  if (rdma) rdma->reset_stats();
   if (!profile) return;
   device::mapped_profile fresh{};
   if (trace) fresh.trace = trace->events().kernels();

@@ -84,12 +84,20 @@ class bench {
 
   std::string take(std::span<const std::byte> input) {
     for (const page& p : pages_) p.fill();
+    reader in(input);
+    const auto first = in.take<std::uint8_t>();
+    const rdma::shared_receive_queue shared = d_.make_shared_receive_queue({16});
+    rdma::endpoint_options receiving = options_;
+    if ((first & 0x80U) != 0) receiving.receives = &shared;
     rdma::endpoint a = d_.make_endpoint(options_);
-    rdma::endpoint b = d_.make_endpoint(options_);
+    rdma::endpoint b = d_.make_endpoint(receiving);
     a.connect(b.address());
     b.connect(a.address());
-    reader in(input);
-    fill_receives(b, in);
+    if (receiving.receives == nullptr) {
+      fill_receives(b, first % 17U, in);
+    } else {
+      fill_shared(shared, first % 18U, in);
+    }
     const provider::queues q = a.device().made_of().queues;
     std::uint64_t index = 0;
     while (!in.empty() && index < 4096) {
@@ -150,16 +158,25 @@ class bench {
     }
   }
 
-  void fill_receives(const rdma::endpoint& b, reader& in) {
+  mlx5::data_segment make_receive(reader& in) {
+    const auto how = in.take<std::uint32_t>();
+    const rdma::memory_region& r = regions_[how & 1U];
+    return mlx5::make_data((how >> 1U) % 4096, r.device().lkey,
+                           r.device().address + (how >> 16U) % page::count);
+  }
+  void fill_receives(const rdma::endpoint& b, unsigned n, reader& in) {
     const provider::queues q = b.device().made_of().queues;
-    const unsigned n = in.take<std::uint8_t>() % 17U;
-    for (unsigned i = 0; i < n; ++i) {
-      const auto how = in.take<std::uint32_t>();
-      const rdma::memory_region& r = regions_[how & 1U];
-      q.receive[i] = mlx5::make_data((how >> 1U) % 4096, r.device().lkey,
-                                     r.device().address + (how >> 16U) % page::count);
-    }
+    for (unsigned i = 0; i < n; ++i) q.receive[i] = make_receive(in);
     provider::write_receive_record(q, n);
+  }
+  /// With links as they come, and a record that may say more than the queue holds.
+  void fill_shared(const rdma::shared_receive_queue& to, unsigned n, reader& in) {
+    const provider::shared_queue q = to.device().made_of().queue;
+    for (unsigned i = 0; i < std::min(n, 16U); ++i) {
+      q.entries[i].data = make_receive(in);
+      if (i % 4 == 3) q.entries[i].link.next = in.take<std::uint16_t>();
+    }
+    provider::write_shared_record(q, n);
   }
 
   rdma::context all_;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "crosswarp/buffer.hpp"
+#include "crosswarp/device/rdma_shared.hpp"
 #include "crosswarp/schedule.hpp"
 #include "crosswarp/world_launch.hpp"
 
@@ -17,6 +18,7 @@ using cw::status;
 using dev::rdma::completion;
 using context = dev::kernel_context;
 using view = dev::rdma::endpoint;
+using shared_view = dev::rdma::shared_receive_queue;
 
 constexpr std::uint32_t depth = 4;
 constexpr std::uint32_t qpn = 0x77;
@@ -62,6 +64,14 @@ class model_adapter {
       for (; head_ != target && r_->wrong == 0; ++head_) carry_out();
     }
     return s;
+  }
+
+  /// A message used a shared receive; false when there is no place to say so.
+  CW_FN bool deliver(std::uint64_t index) noexcept {
+    if (!has_room(p_.queues.received, received_)) return false;
+    complete(p_.queues.received, received_++, index % depth, mlx5::cqe_opcode::responder_send_imm,
+             static_cast<std::uint32_t>(index));
+    return true;
   }
 
  private:
@@ -212,6 +222,93 @@ struct receiving {
   }
 };
 
+/// Block 0 is the adapter: messages come to two endpoints in turn, and of each two the second ends
+/// first. The other blocks have an endpoint each, post two receives and take two.
+struct sharing {
+  CW_FN void operator()(const context& ctx, const view* ends, const shared_view& q, int rounds,
+                        report* out) const {
+    if (ctx.block_index() == 0) {
+      out->adapter = adapt(ends, q.made_of(), out);
+      return;
+    }
+    const int who = ctx.block_index() - 1;
+    out->outcome[who] = work(ctx, ends[who], q, who, rounds);
+    dev::device_atomic<int>(out->finished).fetch_add(1, dev::order::release);
+  }
+
+ private:
+  CW_FN static status adapt(const view* ends, const shared_view::parts& q, report* out) {
+    model_adapter to[2] = {{ends[0], {}, out}, {ends[1], {}, out}};
+    std::uint64_t next = 0;
+    bool second_ended = false;
+    std::uint64_t address = 0;
+    const auto posted_to = [&](std::uint64_t i) { return q.queue.entries[i % depth].data.addr; };
+    return dev::poll_until(
+        [&] {
+          const bool last = dev::device_atomic<int>(out->finished).load(dev::order::acquire) == 2;
+          const auto record = dev::system_atomic<std::uint32_t>(q.queue.record->counter[0])
+                                  .load(dev::order::acquire);
+          const auto posted =
+              mlx5::extended(static_cast<std::uint16_t>(mlx5::swapped(record)), next);
+          if (posted - next > depth) out->wrong = 1;
+          if (posted - next < 2 || out->wrong != 0) return last || out->wrong != 0;
+          if (!second_ended) {
+            address = posted_to(next);
+            second_ended = to[1].deliver(next + 1);
+          }
+          // Its place is in use, whoever posts meanwhile.
+          if (second_ended && posted_to(next) != address) out->wrong = 2;
+          if (second_ended && to[0].deliver(next)) {
+            next += 2;
+            second_ended = false;
+          }
+          return false;
+        },
+        dev::wait_limits{});
+  }
+
+  CW_FN static status work(const context& ctx, const view& ep, const shared_view& q, int who,
+                           int rounds) {
+    const auto me = ctx.thread();
+    for (int i = 0; i < 2 * rounds; ++i) {
+      const auto name = static_cast<std::uint64_t>(1 + who) << 32U | static_cast<unsigned>(i);
+      const dev::rdma::posted p = q.post_recv(me, {name, 0}, receive_bytes);
+      if (p.outcome != status::ok) return p.outcome;
+      if (const status s = q.update_dbr_record(me); s != status::ok) return s;
+      if (i % 2 == 0) continue;
+      for (int k = 0; k < 2; ++k) {
+        const completion c = ep.wait_recv(me);
+        if (c.outcome != status::ok) return c.outcome;
+        if (c.imm != static_cast<std::uint32_t>(c.index)) return status::invalid;
+      }
+    }
+    return status::ok;
+  }
+};
+
+struct shared_memory {
+  explicit shared_memory(cw::device_ref d)
+      : entries(d, depth), record(d, 1), taken(d, depth), state(d, 1), ends(d, depth) {}
+  [[nodiscard]] shared_view device() const {
+    shared_view::parts p;
+    p.queue = {entries.data(), record.data()};
+    p.posts = {state.data(), ends.data(), depth};
+    p.taken = taken.data();
+    return shared_view(p);
+  }
+  [[nodiscard]] view taker(const view& ep) const {
+    view::parts p = ep.made_of();
+    p.shared = {state.data(), taken.data(), depth};
+    return view(p);
+  }
+
+  cw::buffer<mlx5::shared_receive> entries;
+  cw::buffer<mlx5::qp_record> record;
+  cw::buffer<std::uint64_t> taken;
+  cw::buffer<dev::rdma::queue_state> state;
+  cw::buffer<std::uint64_t> ends;
+};
+
 /// An endpoint's memory, made anew for each execution.
 struct endpoint_memory {
   endpoint_memory(cw::device_ref d, bool is_collapsed)
@@ -327,6 +424,32 @@ TEST_P(RdmaModel, ReceivesArePostedAndTakenBySeveral) {
                      [](const report& r, int i, const cw::schedule& at) {
                        ASSERT_EQ(r.outcome[i], status::ok) << at.describe();
                      });
+}
+
+TEST(RdmaSharedModel, PlacesAreGivenOutAgainWhenAllBeforeThemWereRead) {
+  if (!cw::schedule::available()) GTEST_SKIP() << "needs a checked build with Boost.Context";
+  cw::schedule s = cw::schedule::random(20261121, 150);
+  cw::explore(s, [&](cw::device_ref device) {
+    cw::world_options o;
+    o.device = device;
+    o.heap_bytes = 1U << 16U;
+    o.self_test = false;
+    cw::run_local(1, o, [&](cw::world& w) {
+      const shared_memory shared(device);
+      const endpoint_memory first(device, false);
+      const endpoint_memory second(device, false);
+      const view ends[] = {shared.taker(first.device()), shared.taker(second.device())};
+      const cw::buffer<view> views(device, std::span<const view>(ends));
+      cw::buffer<report> out(device, 1);
+      cw::launch(w, {.blocks = 3}, sharing{}, views.data(), shared.device(), 4, out.data());
+      w.stream().sync();
+      const report r = out.read()[0];
+      ASSERT_EQ(r.wrong, 0) << s.describe();
+      ASSERT_EQ(r.adapter, status::ok) << s.describe();
+      for (int i = 0; i < 2; ++i) ASSERT_EQ(r.outcome[i], status::ok) << s.describe();
+    });
+    if (testing::Test::HasFatalFailure()) FAIL() << s.describe();
+  });
 }
 
 }  // namespace

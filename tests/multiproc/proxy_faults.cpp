@@ -28,11 +28,14 @@ TEST(LostRank, IsToldToWhoAskedItAndOthersGoOn) {
     const char* staging;
   };
   for (const auto& [engine, staging] :
-       {way{"local", "never"}, {"ucx", "never"}, {"ucx", "always"}}) {
+       {way{"local", "never"}, {"ucx", "never"}, {"ucx", "always"}, {"rdma", "never"}}) {
     if (engine == "ucx" && CROSSWARP_HAVE_UCX == 0) continue;
-    process p(
-        proxy_job({"-n", "3", "--nodes", engine == "ucx" ? "3" : "1"}, {"lose"}),
-        {{"CROSSWARP_ENGINE", engine}, {"CROSSWARP_STAGING", staging}, {"CROSSWARP_LOG", "off"}});
+    const bool rdma = engine == "rdma";  // in the proxy's place
+    process p(proxy_job({"-n", "3", "--nodes", engine == "ucx" ? "3" : "1"}, {"lose"}),
+              {{"CROSSWARP_ENGINE", rdma ? "local" : engine},
+               {"CROSSWARP_PATH", rdma ? "rdma" : "auto"},
+               {"CROSSWARP_STAGING", staging},
+               {"CROSSWARP_LOG", "off"}});
     ASSERT_TRUE(p.wait(seconds(30))) << p.report();
     const char* expected = "kernel: peer_lost ok peer_lost peer_lost ok";
     EXPECT_THAT(p.out(), HasSubstr(expected)) << engine << ": " << p.report();

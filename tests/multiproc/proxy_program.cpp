@@ -32,7 +32,7 @@ void say(const std::string& text) {
 
 cw::world_options proxied() {
   auto o = cw::world_options::from_environment();
-  o.proxy.path = cw::path_choice::proxy;
+  if (o.proxy.path != cw::path_choice::rdma) o.proxy.path = cw::path_choice::proxy;
   return o;
 }
 

@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "crosswarp/device/group.hpp"
+#include "crosswarp/device/impl/rdma_hooks.hpp"
 #include "crosswarp/device/mlx5.hpp"
 #include "crosswarp/device/signal.hpp"
 
@@ -68,8 +69,8 @@ struct segment {
   local_memory at = {};
   std::uint32_t bytes = 0;
 };
-/// Pieces that are one message, in this order: up to endpoint_options::sge, none of them empty. Read
-/// while it is posted, not afterwards.
+/// Pieces that are one message, in this order: up to endpoint_options::sge, none of them empty.
+/// Read while it is posted, not afterwards.
 struct segment_list {
   const segment* all = nullptr;
   std::uint32_t count = 0;
@@ -255,6 +256,7 @@ class basic_endpoint {
     cq_state* received = nullptr;
     shared_places shared;  ///< where receives are posted, if not to `receive`
     const endpoint_events* events = nullptr;
+    verbs::soft_nic* nic = nullptr;  ///< for kernels on CPU threads; null: nobody who naps
     std::uint32_t inline_bytes = 0;
     std::uint32_t sge = 1;
     wait_limits limits;
@@ -421,6 +423,7 @@ class basic_endpoint {
   template <group G, class F>
   [[nodiscard]] CW_FN posted write_entries(const G& g, std::uint32_t count, std::uint32_t blocks,
                                            F&& make) const noexcept;
+  CW_FN void ring(std::uint64_t ready) const noexcept;
   CW_FN void hear_event(std::uint64_t done) const noexcept;
   CW_FN bool drain_sent(completion* one) const noexcept;
   [[nodiscard]] CW_FN bool take_received(completion& c) const noexcept;

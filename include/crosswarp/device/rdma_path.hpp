@@ -23,10 +23,21 @@ struct rdma_landing {
   std::uint64_t value;
 };
 
-/// An endpoint and what those who post to it share besides.
+/// What those who post to one endpoint share besides.
+struct rdma_way_state {
+  std::uint64_t fetches;  ///< behind the last read or atomic that was posted
+  std::uint64_t told;     ///< 1: a quiet has told of its failure
+};
 struct rdma_way {
   rdma::endpoint to;
-  std::uint64_t* fetches = nullptr;  ///< behind the last read or atomic that was posted
+  rdma_way_state* state = nullptr;
+};
+
+/// What was done by one kind of call, from one queue.
+struct rdma_counts {
+  std::uint64_t calls;
+  std::uint64_t bytes;  ///< of those that did not fail
+  std::uint64_t failures;
 };
 
 /// The ways of a rank. In memory that kernels read; valid while the world lives.
@@ -35,6 +46,7 @@ struct rdma_path {
 
   const rdma_way* ways = nullptr;    ///< queues x ranks
   const rdma_part* parts = nullptr;  ///< by region, then by rank
+  rdma_counts* counts = nullptr;     ///< queues x proxy_calls
   rdma_landing* landings = nullptr;
   std::uint32_t landing_count = 0;
   std::uint32_t landing_key = 0;

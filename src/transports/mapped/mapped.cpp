@@ -148,8 +148,8 @@ class borrowed_memory final : public mapping {
 };
 
 /// Whole pages, with what lies between the objects on them: AddressSanitizer is not to look.
-[[gnu::no_sanitize("address")]] void copy_pages(std::byte* to, const std::byte* from,
-                                                std::size_t bytes) {
+__attribute__((no_sanitize("address"))) void copy_pages(std::byte* to, const std::byte* from,
+                                                        std::size_t bytes) {
   auto* const words = reinterpret_cast<volatile std::uint64_t*>(to);
   const auto* const old = reinterpret_cast<const volatile std::uint64_t*>(from);
   for (std::size_t i = 0; i < bytes / sizeof(*words); ++i) words[i] = old[i];

@@ -65,6 +65,8 @@ class queue_pair {
   /// Where kernels ring, mapped for them.
   [[nodiscard]] virtual std::uint64_t* doorbell() const noexcept = 0;
   [[nodiscard]] virtual endpoint_address address() const noexcept = 0;
+  /// Who is to be called after a ring, by kernels on CPU threads; null: nobody.
+  [[nodiscard]] virtual soft_nic* nic() const noexcept { return nullptr; }
   virtual void connect(const endpoint_address& peer) = 0;
   [[nodiscard]] virtual endpoint_state state() = 0;
 };

@@ -38,6 +38,14 @@ void soft_nic::rouse() const noexcept {
   [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof(one));  // full: is awake
 }
 
+/// Relaxed, since it comes with every ring: when it is missed, the NIC naps once more.
+void soft_nic::hear() const noexcept {
+  if (asleep_.load(std::memory_order_relaxed)) rouse();
+}
+void call_nic(soft_nic& n) noexcept {
+  n.hear();
+}
+
 /// Any thread: those that launch kernels.
 void soft_nic::expect_bells() noexcept {
   launched_.store(true, std::memory_order_seq_cst);
@@ -224,7 +232,7 @@ bool soft_nic::hear_posts() {
 
 /// Sleeps a little when nothing was to be done for a while: the longer ago, the longer, and at most
 /// a millisecond. A GPU cannot wake a thread, so doorbells are looked for all the time, and more
-/// often after a launch.
+/// often after a launch. A CPU can, see hear().
 void soft_nic::rest(clock::duration idle_for) {
   using us = std::chrono::microseconds;
   constexpr us patience(100);

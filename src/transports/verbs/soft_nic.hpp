@@ -55,6 +55,9 @@ class soft_nic {
   /// Ends its thread. What it is asked afterwards is not done.
   void stop();
 
+  /// A kernel on a CPU thread rang.
+  void hear() const noexcept;
+
   /// Has the thread run `f`, soon.
   void post(std::function<void()> f);
 

@@ -190,6 +190,23 @@ CW_FN inline posted basic_endpoint<P>::post_recv(const G& g, local_memory to,
 
 // ---- telling the adapter
 
+namespace impl {
+/// A GPU cannot wake a thread.
+CW_FN inline void call_nic([[maybe_unused]] verbs::soft_nic* n) noexcept {
+#if !CW_ON_GPU
+  if (n != nullptr) verbs::call_nic(*n);
+#endif
+}
+}  // namespace impl
+
+/// With the lock; the record says so already.
+template <class P>
+CW_FN inline void basic_endpoint<P>::ring(std::uint64_t ready) const noexcept {
+  P::ring(p_.queues, ready);
+  device_atomic<std::uint64_t>(p_.send.state->told).store(ready, order::relaxed);
+  impl::call_nic(p_.nic);
+}
+
 template <class P>
 template <group G>
 CW_FN inline status basic_endpoint<P>::update_send_dbr_record(const G& g) const noexcept {
@@ -206,10 +223,8 @@ template <group G>
 CW_FN inline status basic_endpoint<P>::ring_doorbell(const G& g) const noexcept {
   g.sync();
   return leader_of(g, [&] {
-    return impl::tell(p_.send, impl::untold(p_.send), p_.limits, [&] {
-      P::ring(p_.queues, p_.send.state->ready);
-      device_atomic<std::uint64_t>(p_.send.state->told).store(p_.send.state->ready, order::relaxed);
-    });
+    return impl::tell(p_.send, impl::untold(p_.send), p_.limits,
+                      [&] { ring(p_.send.state->ready); });
   });
 }
 template <class P>
@@ -218,13 +233,11 @@ CW_FN inline status basic_endpoint<P>::submit(const G& g, std::uint64_t end) con
   g.sync();
   return leader_of(g, [&] {
     return impl::tell(p_.send, end, p_.limits, [&] {
-      const device_atomic<std::uint64_t> told(p_.send.state->told);
       impl::collect(p_.send);
       const std::uint64_t ready = p_.send.state->ready;
-      if (told.load(order::relaxed) == ready) return;
+      if (device_atomic<std::uint64_t>(p_.send.state->told).load(order::relaxed) == ready) return;
       P::write_send_record(p_.queues, ready);
-      P::ring(p_.queues, ready);
-      told.store(ready, order::relaxed);
+      ring(ready);
     });
   });
 }

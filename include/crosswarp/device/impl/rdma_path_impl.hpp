@@ -83,7 +83,7 @@ class rdma_poster {
                                                  bool wait) noexcept {
     const thread_group me;
     const bool fetches = r.op != rdma::operation::write;
-    const device_atomic<std::uint64_t> fetched(*w.fetches);
+    const device_atomic<std::uint64_t> fetched(w.state->fetches);
     r.signalled = wait;
     // Relaxed: a thread that must see what others posted has been told so by them.
     r.fenced = !fetches && !w.to.is_complete(fetched.load(order::relaxed));
@@ -327,12 +327,18 @@ class rdma_poster {
 
   // ---- order
 
+  /// Tells of a failure once: what failed after that has told its caller.
   [[nodiscard]] CW_FN status quiet() const noexcept {
     const thread_group me;
     status worst = status::ok;
     for (int pe = 0; pe < by_.ranks; ++pe) {
       const rdma_way& w = ways_[pe];
-      const status s = outcome_of(w, w.to.quiet(me).outcome);
+      status s = outcome_of(w, w.to.quiet(me).outcome);
+      // Relaxed: it orders nothing.
+      if (w.to.first_failure().outcome != status::ok &&
+          device_atomic<std::uint64_t>(w.state->told).exchange(1, order::relaxed) != 0) {
+        s = status::ok;
+      }
       if (static_cast<int>(s) > static_cast<int>(worst)) worst = s;
     }
     return worst;
@@ -342,12 +348,29 @@ class rdma_poster {
   const rdma_way* ways_;
 };
 
+CW_FN inline void count_by_rdma(const rdma_path& by, std::uint32_t queue, const proxy_command& c,
+                                status outcome) noexcept {
+  rdma_counts& n = by.counts[queue * proxy_calls + static_cast<std::size_t>(call_of(c))];
+  // Relaxed: read when kernels have ended, or for people.
+  const auto add = [](std::uint64_t& to, std::uint64_t value) {
+    device_atomic<std::uint64_t>(to).fetch_add(value, order::relaxed);
+  };
+  add(n.calls, 1);
+  if (outcome != status::ok) {
+    add(n.failures, 1);
+  } else if (bytes_of(c) != 0) {
+    add(n.bytes, bytes_of(c));
+  }
+}
+
 /// Carries out a command of queue `queue`, and waits for its end when it wants a reply. The command
 /// by value: so it need not be in memory where it goes to the host.
 /// Fails: as proxy_queue says.
 CW_COLD CW_FN inline rdma_answer perform_by_rdma(const rdma_path* by, std::uint32_t queue,
                                                  proxy_command c) noexcept {
-  return rdma_poster(*by, queue).perform(c);
+  const rdma_answer a = rdma_poster(*by, queue).perform(c);
+  count_by_rdma(*by, queue, c, a.outcome);
+  return a;
 }
 
 }  // namespace crosswarp::device::impl
