@@ -85,6 +85,8 @@ std::vector<row> bench_shmem(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_rdma(const setup& s);
 std::vector<row> bench_flow(const setup& s);
+/// Of those a filter over several devices; on a CPU.
+row bench_flow_filter(const setup& s);
 /// What benchmarks/shmem_ops.c prints, by operation, built with Open MPI's OpenSHMEM; empty when
 /// that was not there. And built with ours.
 std::map<std::string, double> ops_of_oshmem();
