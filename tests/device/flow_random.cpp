@@ -143,6 +143,7 @@ site virtual_devices(const plan& p) {
 site ranks(const plan& p, cw::world& w) {
   flow::context ctx(w);
   std::vector<flow::endpoint> workers;
+  workers.reserve(static_cast<std::size_t>(workers_of(p)));
   for (int i = 0; i < workers_of(p); ++i) {
     workers.push_back(ctx.devices()[static_cast<std::size_t>(i % w.size())]);
   }
