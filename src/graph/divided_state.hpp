@@ -107,6 +107,7 @@ struct divided::state {
   buffer<vertex> others;
   buffer<vertex> first;
   buffer<status> outcomes;
+  distance delta;
 
   // Of own vertices; each is made when it is first asked for.
   std::optional<buffer<vertex>> parents;

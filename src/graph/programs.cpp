@@ -152,7 +152,8 @@ divided::state::state(world& on, const csr& whole, const partition& how, const d
       lengths(on_device(device, mine.lengths)),
       others(on_device(device, mine.others)),
       first(on_device(device, how.first)),
-      outcomes(device, static_cast<std::size_t>(shape.blocks)) {}
+      outcomes(device, static_cast<std::size_t>(shape.blocks)),
+      delta(o.delta == 0 ? default_delta(whole) : o.delta) {}
 
 run_report divided::state::end(const device::worklist_counts& counts) {
   struct answer {
@@ -299,7 +300,7 @@ run_report divided::sssp(vertex source) {
   s.begin();
   state::lists& l = lists_of(s);
   worklist_options o = list_options(s);
-  o.step = s.options.delta == 0 ? default_delta(s.g) : s.options.delta;
+  o.step = s.delta;
   o.threshold = o.step;
   return run_list(s, "sssp", l.sssp, o, run_program<dev::graph::sssp>{},
                   dev::graph::sssp{s.view(), made(l.words, s.device, s.known()).data(),
