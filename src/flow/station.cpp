@@ -90,10 +90,10 @@ bool station::work() {
 }
 
 bool station::post_what_is_due() {
-  const auto due = std::stable_partition(later_.begin(), later_.end(),
-                                         [](const later& l) { return !l.when.ready(); });
-  const std::vector<later> now(due, later_.end());
-  later_.erase(due, later_.end());
+  std::vector<later> now;
+  std::vector<later> still;
+  for (later& l : later_) (l.when.ready() ? now : still).push_back(std::move(l));
+  later_ = std::move(still);
   for (const later& l : now) {
     if (l.failed != nullptr && *l.failed != status::ok) {
       throw error(errc::system, "flow::link",
