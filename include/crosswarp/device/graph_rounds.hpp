@@ -84,7 +84,8 @@ class rounds {
   /// The same, by warps.
   template <class G, class F>
   CW_FN void for_each(const G& /*g*/, std::uint64_t n, const F& f) const noexcept {
-    const auto all = static_cast<std::uint64_t>(warps() * ctx_.block_count());
+    const auto all =
+        static_cast<std::uint64_t>(warps()) * static_cast<std::uint64_t>(ctx_.block_count());
     for (auto i = static_cast<std::uint64_t>(warp()); i < n; i += all) f(i);
   }
   /// The calling warp's number among the rank's.
