@@ -191,6 +191,19 @@ TEST_P(Rdma, SizesFromMemoryAndInline) {
   }
 }
 
+TEST_P(Rdma, AMessageOfNoBytes) {
+  const auto d = open();
+  side a(d, options(16));
+  side b(far_of(d), options(16));
+  connect(a, b);
+  post_recv<by_thread>(b, 0, 0, 1);
+  EXPECT_EQ(perform_one(a, {.op = operation::send_imm, .imm = 5}).outcome, status::ok);
+  const completion in = received<by_thread>(b, 1)[0];
+  EXPECT_EQ(in.outcome, status::ok) << to_string(in.why);
+  EXPECT_EQ(in.bytes, 0U);
+  EXPECT_EQ(in.imm, 5U);
+}
+
 // ---- several pieces of memory in one entry
 
 using dev::rdma::segment;

@@ -346,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(
         misuse{{"bench"}, "bench: names is required"},
         misuse{{"bench", "--loud"}, "bench: unknown option '--loud'; there are --device, "},
         misuse{{"bench", "exec", "--op", "put"},
-               "--op: invalid argument: only bench shmem and coll have it"},
+               "--op: invalid argument: only bench shmem, coll and graph have it"},
         misuse{{"bench", "proxy", "--path", "ucx"}, "--path: invalid argument: only bench shmem"},
         misuse{{"bench", "shmem", "--op", "jump"}, "put, get, p, g, amo, signal, barrier"},
         misuse{{"bench", "nothing"}, "'nothing' is none of exec, memory, proxy"},

@@ -1,6 +1,7 @@
 // The soft NIC's reading of entries: what kernels write is read back, and nonsense is refused.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -53,6 +54,20 @@ TEST(RdmaEntry, IsReadAsItWasWritten) {
   EXPECT_EQ(e.data[0].key, 5U);
   EXPECT_EQ(e.bytes, 77U);
   EXPECT_FALSE(e.inlined);
+}
+
+// A piece of length 0 is one of 2 GiB to an adapter.
+TEST(RdmaEntry, NoBytesAreNoPiece) {
+  queue q;
+  verbs::entry e;
+  q.write(0, {.op = operation::write, .local = {1, 2}, .remote = {3, 4}});
+  ASSERT_TRUE(q.read(0, e));
+  EXPECT_EQ(e.segments, 0U);
+  EXPECT_EQ(e.bytes, 0U);
+  q.write(0, {.op = operation::write, .bytes = 8, .local = {1, 2}, .remote = {3, 4}});
+  const mlx5::data_segment empty = mlx5::make_data(0, 2, 1);
+  std::memcpy(q.bytes + 2 * sizeof(mlx5::data_segment), &empty, sizeof(empty));
+  EXPECT_FALSE(q.read(0, e));
 }
 
 TEST(RdmaEntry, InlineDataGoesRoundTheEndOfTheQueue) {

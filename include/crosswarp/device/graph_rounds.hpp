@@ -130,7 +130,8 @@ struct bfs_rounds {
 };
 
 /// PageRank by what vertices take from those before them. Own news are used at once, others' are
-/// looked at a few times in each round, whatever they are at that moment.
+/// looked at a few times in each round, whatever they are at that moment, but none older than the
+/// round.
 struct pagerank_rounds {
   /// How often others' news are fetched in a round.
   static constexpr int fetches = 4;

@@ -118,7 +118,7 @@ bool read_data(unit_reader& units, entry& e) noexcept {
   while (units.take(s)) {
     if (e.segments == entry::most_segments) return false;
     e.data[e.segments++] = {swapped(s.addr), swapped(s.lkey), swapped(s.byte_count)};
-    total += swapped(s.byte_count);
+    total += s.byte_count == 0 ? most : swapped(s.byte_count);  // as adapters read it
   }
   e.bytes = static_cast<std::uint32_t>(std::min(total, most));
   return total < most;

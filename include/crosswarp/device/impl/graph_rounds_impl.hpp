@@ -294,8 +294,9 @@ CW_FN inline status pagerank_rounds::run(rounds& all) const noexcept {
     tally mine = {};
     for (std::uint64_t piece = 0; piece < fetches; ++piece) {
       fetch();
-      // Copies are whole before they are used for the first time.
-      if (round == 0 && piece == 0) s = all.meet_own();
+      // Nothing that is used is older than the round: so what the round moved, and `damping` times
+      // what that will move, is all that can still come.
+      if (piece == 0) s = all.meet_own();
       if (s != status::ok) return s;
       const std::uint64_t begin = own * piece / fetches;
       all.for_each(own * (piece + 1) / fetches - begin, [&](std::uint64_t i) {

@@ -112,6 +112,13 @@ CW_FN inline void put_atomic(entry_writer& w, const request& r) noexcept {
   if (atomic_units(r) == 2) w.put(mlx5::atomic_mask_segment{swapped(mask), swapped(compare_mask)});
 }
 
+/// Of no bytes it is the end of the pieces, which that key says.
+[[nodiscard]] CW_FN inline mlx5::data_segment receive_into(const local_memory& to,
+                                                           std::uint32_t bytes) noexcept {
+  return bytes != 0 ? mlx5::make_data(bytes, to.lkey, to.address)
+                    : mlx5::make_data(0, mlx5::invalid_lkey, 0);
+}
+
 /// Where the word is that holds a completion's field.
 CW_FN inline std::uint64_t& cqe_word(mlx5::cqe64& e, std::size_t offset) noexcept {
   return e.words[offset / sizeof(std::uint64_t)];
@@ -127,7 +134,8 @@ CW_FN inline std::uint32_t mlx5_provider::units(const request& r) noexcept {
   }
   const std::uint32_t head = impl::has_remote(r.op) ? 2 : 1;
   if (r.list.count != 0) return impl::good_list(r) ? head + r.list.count : 0;
-  if (r.inline_data == nullptr) return head + 1;
+  // A piece of no bytes would be one of 2 GiB.
+  if (r.inline_data == nullptr) return head + (r.bytes == 0 ? 0 : 1);
   return r.op == operation::read ? 0 : head + mlx5::inline_units(r.bytes);
 }
 
@@ -152,7 +160,7 @@ CW_FN inline void mlx5_provider::write_entry(const queues& q, std::uint32_t dept
       const segment& s = r.list.all[i];
       w.put(mlx5::make_data(s.bytes, s.at.lkey, s.at.address));
     }
-  } else {
+  } else if (r.bytes != 0) {
     w.put(mlx5::make_data(r.bytes, r.local.lkey, r.local.address));
   }
 }
@@ -160,14 +168,14 @@ CW_FN inline void mlx5_provider::write_entry(const queues& q, std::uint32_t dept
 CW_FN inline void mlx5_provider::write_receive(const queues& q, std::uint32_t depth,
                                                std::uint64_t index, const local_memory& to,
                                                std::uint32_t bytes) noexcept {
-  q.receive[index & (depth - 1)] = mlx5::make_data(bytes, to.lkey, to.address);
+  q.receive[index & (depth - 1)] = impl::receive_into(to, bytes);
 }
 
 CW_FN inline void mlx5_provider::write_shared_receive(const shared_queue& q, std::uint32_t depth,
                                                       std::uint64_t index, const local_memory& to,
                                                       std::uint32_t bytes) noexcept {
   // Not the link: places are used in a ring, so it stays what it is.
-  q.entries[index & (depth - 1)].data = mlx5::make_data(bytes, to.lkey, to.address);
+  q.entries[index & (depth - 1)].data = impl::receive_into(to, bytes);
 }
 
 // Who reads a record or the doorbell sees the entries that it speaks of, and who reads the doorbell
