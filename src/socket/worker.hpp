@@ -16,8 +16,8 @@ namespace crosswarp::socket_impl {
 
 class worker {
  public:
-  /// `hears_itself`: kernels are on a GPU, and do not call attend(). `around`: of a world's service,
-  /// else null.
+  /// `hears_itself`: kernels are on a GPU, and do not call attend(). `around`: of a world's
+  /// service, else null.
   worker(const device::socket::memory& m, ring_pool& pool, const socket::service_options& o,
          std::unique_ptr<engine> e, bool hears_itself, lanes* around);
   ~worker();

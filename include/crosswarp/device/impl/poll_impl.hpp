@@ -38,8 +38,7 @@ CW_FN inline fault_word read_fault(const wait_limits& limits) noexcept {
 CW_FN inline status note_vain(const wait_limits& limits, status why) noexcept {
   if (limits.late != nullptr) {
     // Relaxed: the note orders no data. The last one stays; any of them is a culprit.
-    system_atomic<fault_word>(*limits.late)
-        .store(make_fault(why, limits.peer), order::relaxed);
+    system_atomic<fault_word>(*limits.late).store(make_fault(why, limits.peer), order::relaxed);
   }
   return why;
 }
