@@ -81,7 +81,7 @@ bool mail::step(std::vector<std::deque<message>>& to, std::deque<message>& came)
   for (std::size_t r = 0; r < to.size(); ++r) {
     mail_bag& bag = going_.data()[r];
     bag.count = static_cast<std::int32_t>(std::min(most, to[r].size()));
-    std::copy_n(to[r].begin(), bag.count, bag.letters.begin());
+    std::copy_n(to[r].begin(), bag.count, bag.letters);
   }
   carry_mail_once(by_, {out_.data(), in_.data(), going_.data(), coming_.data(), ranks_, rank_});
   bool moved = false;
@@ -91,7 +91,7 @@ bool mail::step(std::vector<std::deque<message>>& to, std::deque<message>& came)
     const mail_bag& taken = going_.data()[r];
     letters.erase(letters.begin(), letters.begin() + taken.taken);
     const mail_bag& got = coming_.data()[r];
-    came.insert(came.end(), got.letters.begin(), got.letters.begin() + got.count);
+    came.insert(came.end(), got.letters, got.letters + got.count);
     moved = moved || taken.taken > 0 || got.count > 0;
   }
   return moved;

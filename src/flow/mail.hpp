@@ -45,7 +45,7 @@ struct mail_bag {
   static constexpr int most = 8;
   std::int32_t count;
   std::int32_t taken;  ///< of those that were to go
-  std::array<message, most> letters;
+  message letters[most];
 };
 
 /// Used by one thread; making it is collective.

@@ -13,7 +13,7 @@ struct carry_mail {
     auto to = df::sender::open(g, l);
     int sent = 0;
     while (sent < bag.count && to.reserve(g, l.limits.within(0)) == status::ok) {
-      device::copy(g, to.buffer(), &bag.letters[static_cast<std::size_t>(sent)], sizeof(message));
+      device::copy(g, to.buffer(), bag.letters + sent, sizeof(message));
       if (to.send(g, sizeof(message)) != status::ok) break;
       ++sent;
     }
@@ -26,7 +26,7 @@ struct carry_mail {
     int got = 0;
     df::packet p;
     while (got < mail_bag::most && from.receive(g, p, l.limits.within(0)) == status::ok) {
-      device::copy(g, &bag.letters[static_cast<std::size_t>(got)], p.data, sizeof(message));
+      device::copy(g, bag.letters + got, p.data, sizeof(message));
       ++got;
       if (from.release(g) != status::ok) break;
     }
