@@ -162,7 +162,7 @@ void add_tune(CLI::App& app, tool::tune_options& o) {
 void add_graph(CLI::App& app, tool::graph_options& o) {
   CLI::App* graph = app.add_subcommand(
       "graph",
-      "Run a graph program by a worklist of all ranks; under crosswarp run, or as threads; exit "
+      "Run a graph program on all ranks; under crosswarp run, or as threads; exit "
       "code 1 when a result is wrong");
   graph->add_option("program", o.program, "bfs, sssp, pr, cc")
       ->required()
