@@ -33,6 +33,11 @@ struct capabilities {
   bool target_progress = false;
 };
 
+/// Of several outcomes of one operation the gravest is told.
+inline void set_worse(status& s, status other) noexcept {
+  if (static_cast<int>(other) > static_cast<int>(s)) s = other;
+}
+
 /// A word or a range at a rank; checked by the proxy to lie inside its region.
 struct place {
   int pe;

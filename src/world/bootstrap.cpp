@@ -49,4 +49,22 @@ error to_error(const fault& f, const std::string& call) {
   return {code, call, f.why, f.rank};
 }
 
+std::string reason_of(const std::exception_ptr& e) {
+  try {
+    std::rethrow_exception(e);
+  } catch (const std::exception& x) {
+    return x.what();
+  } catch (...) {
+    return "an unknown exception";
+  }
+}
+
+bool break_world(bootstrap& b, const std::string& why) noexcept {
+  try {
+    return b.fail({status::aborted, b.rank(), why});
+  } catch (...) {
+    return false;  // Out of memory for the message: the connection's end will tell the others.
+  }
+}
+
 }  // namespace crosswarp::world_impl

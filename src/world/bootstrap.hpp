@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -86,6 +87,11 @@ class bootstrap {
   secret_key secret_;
   std::atomic<bool> waiting_{false};
 };
+
+/// Tells all ranks that this one gives up; false when they gave up before.
+bool break_world(bootstrap& b, const std::string& why) noexcept;
+/// What an exception says.
+std::string reason_of(const std::exception_ptr& e);
 
 /// All ranks threads of this process. One bootstrap for each.
 std::vector<std::shared_ptr<bootstrap>> make_local_bootstraps(int size);

@@ -125,6 +125,17 @@ std::vector<descriptor> call_collector(bootstrap& boot, const std::string& addre
   return all;
 }
 
+/// The collector has hung up: it died, or it gave up because another rank did. The bootstrap knows
+/// that, or will soon.
+void throw_culprit(bootstrap& boot, nanoseconds timeout) {
+  constexpr nanoseconds soon = std::chrono::seconds(2);
+  try {
+    static_cast<void>(boot.get("descriptor exchange: nobody puts this", std::min(timeout, soon)));
+  } catch (const error& e) {
+    if (e.code() != errc::timeout) throw;
+  }
+}
+
 }  // namespace
 
 std::vector<descriptor> allgather_descriptors(bootstrap& boot, std::span<const int> locals, int fd,
@@ -143,6 +154,7 @@ std::vector<descriptor> allgather_descriptors(bootstrap& boot, std::span<const i
     return call_collector(boot, u.text(), position, locals.size(), fd, deadline);
   } catch (const error& e) {
     if (e.code() != errc::peer_lost) throw;
+    throw_culprit(boot, timeout);
     throw error(errc::peer_lost, "descriptor exchange", "the connection to it was closed",
                 locals[0]);
   }

@@ -106,6 +106,7 @@ class state {
   void lay_out_heap();
   void start_proxy();
   void start_rdma();
+  [[nodiscard]] static bool wants_stats();
   void show_stats();
   std::string agree_on_engine(const std::string& mine);
 };

@@ -29,6 +29,7 @@ struct peer {
 /// Everybody's part of some symmetric memory.
 struct peer_table {
   const peer* all = nullptr;  ///< by rank, in memory that kernels read
+  int ranks = 0;              ///< that it has
   // Ranks from `first` on, so many, whose parts lie at equal distances: found without a look at the
   // table. Every acquire empties a GPU's first cache, and with it the table.
   std::byte* even = nullptr;  ///< of rank `first`
@@ -42,7 +43,10 @@ struct peer_table {
     const auto k = static_cast<unsigned>(rank - first);
     const auto found =
         reinterpret_cast<std::uintptr_t>(even) + static_cast<std::uintptr_t>(distance) * k;
-    return load_or(k >= static_cast<unsigned>(count), &all[rank].base, found);
+    // A compiler may do this before it is known to be wanted, so it never leaves the table.
+    const bool looks = k >= static_cast<unsigned>(count) &&
+                       static_cast<unsigned>(rank) < static_cast<unsigned>(ranks);
+    return load_or(looks, &all[rank].base, found);
   }
 };
 

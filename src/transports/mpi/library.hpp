@@ -6,12 +6,13 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 
 #include "crosswarp/error.hpp"
+#include "crosswarp/options.hpp"
 
 namespace crosswarp::mpi {
 
@@ -32,12 +33,11 @@ inline void check(int code, const char* call, const char* advice = "") {
 
 /// Some MPI launcher started this process, and no other: MPI_Init would make a job of one.
 inline bool started_by_mpi() {
-  if (std::getenv("CROSSWARP_BOOTSTRAP") != nullptr) return false;
-  for (const char* variable :
-       {"PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_FD", "PMI_PORT"}) {
-    if (std::getenv(variable) != nullptr) return true;
-  }
-  return false;
+  if (options::read("CROSSWARP_BOOTSTRAP")) return false;
+  constexpr const char* theirs[] = {"PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_FD",
+                                    "PMI_PORT"};
+  return std::any_of(std::begin(theirs), std::end(theirs),
+                     [](const char* variable) { return options::read(variable).has_value(); });
 }
 
 /// MPI, which a process can start once and end once.

@@ -12,44 +12,8 @@ namespace crosswarp::device {
 
 namespace impl {
 
-/// A CPU kernel that waits for its proxy lets it work on the kernel's own thread meanwhile.
-CW_FN inline void lend_thread([[maybe_unused]] crosswarp::proxy* host) noexcept {
-#if !CW_ON_GPU
-  exec::cpu::lend_thread(*host);
-#endif
-}
-
-/// The wait is over: another thread takes over what is left to do.
-CW_FN inline void end_lending([[maybe_unused]] crosswarp::proxy* host) noexcept {
-#if !CW_ON_GPU
-  exec::cpu::end_lending(*host);
-#endif
-}
-
-/// A CPU kernel that does not wait has its proxy attend to what it asked. A GPU's proxy looks by
-/// itself.
-CW_FN inline void call_proxy([[maybe_unused]] crosswarp::proxy* host,
-                             [[maybe_unused]] std::uint32_t queue) noexcept {
-#if !CW_ON_GPU
-  exec::cpu::call_proxy(*host, queue);
-#endif
-}
-
 CW_FN inline std::uint64_t tagged(std::uint32_t part, std::uint32_t tag) noexcept {
   return static_cast<std::uint64_t>(tag) << 32U | part;
-}
-
-/// Two words, each stored whole; nothing is ordered. One transaction on a GPU.
-CW_FN inline void store_two(std::uint64_t* to, std::uint64_t first, std::uint64_t second) noexcept {
-#if CW_ON_GPU
-  asm volatile("st.relaxed.sys.v2.b64 [%0], {%1, %2};"
-               :
-               : "l"(to), "l"(first), "l"(second)
-               : "memory");
-#else
-  system_atomic<std::uint64_t>(to[0]).store(first, order::relaxed);
-  system_atomic<std::uint64_t>(to[1]).store(second, order::relaxed);
-#endif
 }
 
 CW_FN constexpr std::uint32_t log2_of(std::uint32_t power) noexcept {
@@ -159,7 +123,7 @@ CW_FN inline status proxy_queue::take_slot(held_slot& mine, deadline& by) noexce
       ticket = now;
       own_ = 0;
     }
-    impl::lend_thread(host_);
+    call_host<exec::cpu::lend_thread>(host_);
     return false;
   };
   if (!try_to()) {
@@ -183,16 +147,16 @@ CW_FN inline void proxy_queue::write(const proxy_command& c, const held_slot& mi
   const auto tag = static_cast<std::uint32_t>(mine.lap + 1);
   std::uint64_t* const words = entries_[mine.slot].words;
   // A CPU orders its stores for nothing; and what came before the command comes before its effect.
-  if (how == publish::ordered || CW_ON_GPU == 0) {
+  if (how == publish::ordered || release_is_free()) {
     // Before the other words: then the fence has nothing of this command to wait for.
     // pairs with read_command()
     system_atomic<std::uint64_t>(words[0]).store(impl::tagged(parts[0], tag), order::release);
     system_atomic<std::uint64_t>(words[1]).store(impl::tagged(parts[1], tag), order::relaxed);
   } else {
-    impl::store_two(words, impl::tagged(parts[0], tag), impl::tagged(parts[1], tag));
+    store_pair(words, impl::tagged(parts[0], tag), impl::tagged(parts[1], tag));
   }
   for (int i = 2; i < 16; i += 2) {
-    impl::store_two(words + i, impl::tagged(parts[i], tag), impl::tagged(parts[i + 1], tag));
+    store_pair(words + i, impl::tagged(parts[i], tag), impl::tagged(parts[i + 1], tag));
   }
 }
 
@@ -206,11 +170,11 @@ CW_FN inline proxy_queue::answer proxy_queue::wait_reply(const held_slot& mine,
   };
   const auto answered = [&] {
     if (look()) return true;
-    impl::lend_thread(host_);
+    call_host<exec::cpu::lend_thread>(host_);
     return look();  // the thread may have done it itself
   };
   const status waited = poll_until(answered, by);
-  impl::end_lending(host_);
+  call_host<exec::cpu::end_lending>(host_);
   std::uint64_t value = 0;
   if (waited == status::ok) {
     value = system_atomic<std::uint64_t>(replies_[mine.slot].value).load(order::relaxed);
@@ -262,7 +226,7 @@ CW_FN inline proxy_queue::answer proxy_queue::issue_at(held_slot& mine, const pr
   if ((c.flags & proxy_command::wants_reply) != 0) return wait_reply(mine, by);
   device_atomic<std::uint64_t>(seats_[mine.slot])
       .store(2 * (mine.lap + 1), order::release);  // pairs with is_free()
-  impl::call_proxy(host_, index_);
+  call_host<exec::cpu::call_proxy>(host_, index_);
   return {status::ok, 0};
 }
 
