@@ -40,6 +40,13 @@ enum class host_call : std::uint8_t {
   finish,
 };
 
+enum class socket_event : std::uint8_t {
+  connect,     ///< from the kernel's call to the connection, or to its failure
+  accept,      ///< from Linux's connection to the kernel that takes it
+  first_byte,  ///< from the connection to the first byte from the peer
+  close,       ///< from the kernel's close to the descriptor's; bytes: what went by TCP, both ways
+};
+
 /// Two readings of one moment.
 struct clock_pair {
   std::uint64_t ticks = 0;

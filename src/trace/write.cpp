@@ -18,8 +18,8 @@ namespace crosswarp::trace {
 namespace {
 
 const char* category(trace_kind k) noexcept {
-  constexpr const char* names[] = {"command", "wait",   "proxy", "engine",
-                                   "host",    "mapped", "kernel"};
+  constexpr const char* names[] = {"command", "wait",   "proxy",  "engine",
+                                   "host",    "mapped", "kernel", "socket"};
   return names[static_cast<std::size_t>(k)];
 }
 
@@ -28,6 +28,7 @@ const char* name_of(const trace_record& r) noexcept {
                                     "flush", "barrier",   "broadcast", "reduce", "progress"};
   constexpr const char* host[] = {"start",    "barrier",         "allgather", "put",  "get",
                                   "allocate", "register memory", "launch",    "sync", "finish"};
+  constexpr const char* socket[] = {"connect", "accept", "first byte", "close"};
   switch (r.kind) {
     case trace_kind::command:
     case trace_kind::proxy:
@@ -41,6 +42,8 @@ const char* name_of(const trace_record& r) noexcept {
       return host[r.what];
     case trace_kind::kernel:
       return "kernel";
+    case trace_kind::socket:
+      return socket[r.what];
   }
   return "";
 }
@@ -147,6 +150,7 @@ class writer {
   static std::string title(trace_kind source, std::uint32_t block, std::size_t lane) {
     std::string text = source == trace_kind::command ? "block " + std::to_string(block)
                                                      : std::string(category(source));
+    if (source == trace_kind::socket) text += " thread " + std::to_string(block);
     if (lane > 0) text += " (" + std::to_string(lane + 1) + ")";
     return text;
   }

@@ -75,10 +75,18 @@ class warp_group {
   [[nodiscard]] CW_FN bool any(bool b) const noexcept;
   /// Bit r is set when thread r's b is true. Orders like sync().
   [[nodiscard]] CW_FN std::uint32_t ballot(bool b) const noexcept;
+  /// The value of the thread whose rank differs in the bits of `mask`. A whole warp calls it;
+  /// orders nothing.
+  template <class T>
+  requires(sizeof(T) == 4) [[nodiscard]] CW_FN T swap(T value, int mask) const noexcept;
 
  private:
   const kernel_context* context_;
 };
+
+/// Whether the threads of a warp go together, so that they had better share what there is to do
+/// piece by piece. Threads of a CPU had better have pieces of their own.
+[[nodiscard]] CW_FN constexpr bool warps_go_together() noexcept;
 
 /// All threads of the block.
 class block_group {
@@ -91,6 +99,14 @@ class block_group {
   template <broadcastable T>
   [[nodiscard]] CW_FN T broadcast(T value) const noexcept;
   [[nodiscard]] CW_FN bool any(bool b) const noexcept;
+  /// The calling thread's warp.
+  [[nodiscard]] CW_FN warp_group warp() const noexcept { return warp_group(*context_); }
+  /// Values that the block's threads make together: write(told) has each thread write its part of
+  /// T told[N], and all of them have `all` afterwards. `turn`: one more from call to call, else a
+  /// sync() lies between them. Orders like sync().
+  template <class T, int N, class Write>
+  requires(sizeof(T) * N <= static_cast<std::size_t>(broadcast_bytes))
+      CW_FN void make_together(T (&all)[N], std::size_t turn, const Write& write) const noexcept;
 
  private:
   const kernel_context* context_;
@@ -134,6 +150,11 @@ template <group G, class F>
     return g.broadcast(g.rank() == 0 ? f() : result{});
   }
 }
+
+/// f(g) with the calling thread's warp as g, as whatever group costs least: a warp of one thread is
+/// a thread_group on a CPU.
+template <class F>
+[[nodiscard]] CW_FN inline auto with_warp(const kernel_context& ctx, const F& f) noexcept;
 
 /// poll_until by the leader of `g`, the outcome given to all.
 /// Order: what ready() acquired is visible to the whole group afterwards.

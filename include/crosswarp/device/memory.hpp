@@ -35,6 +35,10 @@ CW_FN inline void load_tile(T* held, const T* from) noexcept;
 template <class T>
 CW_FN inline void store_tile(T* to, const T* held) noexcept;
 
+/// Says that what lies there is read soon. A CPU's thread has nobody who works while it waits; on a
+/// GPU other warps do, and it does nothing.
+CW_FN inline void fetch_ahead(const void* from) noexcept;
+
 /// So many bytes, a multiple of 8, by one thread in few accesses; where they may lie for that.
 template <std::size_t Bytes>
 [[nodiscard]] CW_FN inline bool takes_whole(const void* p) noexcept;
@@ -42,7 +46,8 @@ template <std::size_t Bytes>
 CW_FN inline void copy_whole(void* to, const void* from) noexcept;
 
 /// `*where` if `load`, else `address`. Without a branch on a GPU, so that several can be under way
-/// at once. What is at `where` does not change while a kernel runs.
+/// at once: it may be done before it is known to be wanted, so `load` alone must say that `where`
+/// can be read. What is there does not change while a kernel runs.
 [[nodiscard]] CW_FN inline std::byte* load_or(bool load, std::byte* const* where,
                                               std::uintptr_t address) noexcept;
 

@@ -16,14 +16,17 @@
 #define CW_COLD __attribute__((noinline))
 #endif
 
-/// 1 while the compiler generates GPU code, 0 while it generates host code.
-// Before a loop whose rounds are not to be interleaved: a GPU would pay for it in registers.
+// Before a loop whose rounds are not to be interleaved: a GPU would pay for it in registers. And
+// before one that a GPU must not go round, so that an array stays in registers.
 #if defined(__CUDA_ARCH__)
 #define CW_IN_TURN _Pragma("unroll 1")
+#define CW_UNROLLED _Pragma("unroll")
 #else
 #define CW_IN_TURN
+#define CW_UNROLLED
 #endif
 
+/// 1 while the compiler generates GPU code, 0 while it generates host code.
 #if defined(__CUDA_ARCH__)
 #define CW_ON_GPU 1
 #else
@@ -41,5 +44,19 @@ namespace crosswarp::device {
 /// Bytes that two writers must keep between them. Two 64-byte lines: CPUs prefetch them in
 /// pairs, GPUs fetch 128 bytes at once.
 inline constexpr int line_bytes = 128;
+
+/// Host(*whose, arguments...), a function of the host's, where a CPU's thread calls and there is
+/// somebody; true when it was called. A GPU's thread cannot: its host looks by itself.
+template <auto Host, class Object, class... Arguments>
+CW_FN inline bool call_host([[maybe_unused]] Object* whose,
+                            [[maybe_unused]] Arguments... arguments) noexcept {
+#if !CW_ON_GPU
+  if (whose != nullptr) {
+    Host(*whose, arguments...);
+    return true;
+  }
+#endif
+  return false;
+}
 
 }  // namespace crosswarp::device

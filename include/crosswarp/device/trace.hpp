@@ -20,6 +20,7 @@ enum class trace_kind : std::uint8_t {
   host,     ///< a call of the world
   mapped,   ///< a kernel's operation by loads and stores; what: proxy_call
   kernel,   ///< a launch on the world's stream, from its beginning on the device to its end
+  socket,   ///< of a connection of kernels, as its worker saw it
 };
 
 struct trace_record {
@@ -66,4 +67,4 @@ CW_FN inline void write(const trace_log& log, std::uint64_t place, const trace_r
 
 }  // namespace crosswarp::device
 
-#include "crosswarp/device/impl/trace_impl.hpp"
+#include "crosswarp/device/poll.hpp"  // the clock and the block: what differs from device to device

@@ -165,6 +165,35 @@ requires updatable_word<T> CW_FN inline bool atomic_ref<T, S>::compare_exchange(
       expected, desired, impl::native(o), impl::native_failure(o));
 }
 
+CW_FN inline void store_pair(std::uint64_t* to, std::uint64_t first,
+                             std::uint64_t second) noexcept {
+#if CW_ON_GPU
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)),
+               "l"(first), "l"(second)
+               : "memory");
+#else
+  system_atomic<std::uint64_t>(to[0]).store(first, order::relaxed);
+  system_atomic<std::uint64_t>(to[1]).store(second, order::relaxed);
+#endif
+}
+
+CW_FN inline void load_pair(std::uint64_t* from, std::uint64_t& first,
+                            std::uint64_t& second) noexcept {
+#if CW_ON_GPU
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
+               : "l"(__cvta_generic_to_global(from))
+               : "memory");
+#else
+  first = system_atomic<std::uint64_t>(from[0]).load(order::relaxed);
+  second = system_atomic<std::uint64_t>(from[1]).load(order::relaxed);
+#endif
+}
+
+CW_FN constexpr bool release_is_free() noexcept {
+  return CW_ON_GPU == 0;
+}
+
 template <scope S>
 CW_FN inline void fence() noexcept {
 #if CW_ON_GPU

@@ -413,7 +413,7 @@ class coll_call {
   }
   CW_COLD CW_FN static void clean(packet* all, std::size_t count, std::size_t first,
                                   std::size_t step) noexcept {
-    for (std::size_t i = first; i < count; i += step) impl::store_two(all[i], 0, 0);
+    for (std::size_t i = first; i < count; i += step) store_pair(all[i].half, 0, 0);
   }
 
   const parts& p_;

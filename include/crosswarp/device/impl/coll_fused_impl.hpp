@@ -202,54 +202,48 @@ CW_COLD CW_FN void rows_apart(const G g, std::size_t rows, std::size_t hidden,
   }
 }
 
-#if CW_ON_GPU
 /// Segment `s`, by a warp.
 template <class Row>
-__device__ inline float look_as_warp(const Row& r, std::size_t hidden, int s, int lane) noexcept {
-  float whole = look_as_lane(r, hidden, s * warp_group::width + lane);
+CW_FN inline float look_as_warp(const warp_group& g, const Row& r, std::size_t hidden,
+                                int s) noexcept {
+  float whole = look_as_lane(r, hidden, s * warp_group::width + g.rank());
   for (int half = warp_group::width / 2; half > 0; half /= 2) {
-    whole = Row::join(whole, __shfl_xor_sync(0xffffffffU, whole, half));
+    whole = Row::join(whole, g.swap(whole, half));
   }
   return whole;
 }
 
 template <class Row>
-__device__ inline float look_together(const warp_group& g, const Row& r, std::size_t hidden,
-                                      std::size_t /*turn*/) noexcept {
+CW_FN inline float look_together(const warp_group& g, const Row& r, std::size_t hidden,
+                                 std::size_t /*turn*/) noexcept {
   float segments[row_segments];
-#pragma unroll
-  for (int s = 0; s < row_segments; ++s) segments[s] = look_as_warp(r, hidden, s, g.rank());
+  CW_UNROLLED
+  for (int s = 0; s < row_segments; ++s) segments[s] = look_as_warp(g, r, hidden, s);
   g.sync();  // others may write now what this thread has read
   return by_halves<Row>(segments);
 }
 
-/// Segments are told in two places in turn: who writes one again has been at the sync of the row
-/// between, and so have all who read it.
 template <class Row>
-__device__ inline float look_together(const block_group& g, const Row& r, std::size_t hidden,
-                                      std::size_t turn) noexcept {
-  __shared__ float told[2][row_segments];
-  float* const mine = told[turn % 2];
+CW_FN inline float look_together(const block_group& g, const Row& r, std::size_t hidden,
+                                 std::size_t turn) noexcept {
+  const warp_group warp = g.warp();
   const int warps = g.size() / warp_group::width;
-  const int warp = g.rank() / warp_group::width;
-  const int lane = g.rank() % warp_group::width;
-  // A warp that is not whole only writes.
-  for (int s = warp; s < row_segments && warp < warps; s += warps) {
-    const float whole = look_as_warp(r, hidden, s, lane);
-    if (lane == 0) mine[s] = whole;
-  }
-  g.sync();
   float segments[row_segments];
-#pragma unroll
-  for (int s = 0; s < row_segments; ++s) segments[s] = mine[s];
+  g.make_together(segments, turn, [&](float* told) {
+    // A warp that is not whole only writes.
+    for (int s = warp.index(); s < row_segments && warp.index() < warps; s += warps) {
+      const float whole = look_as_warp(warp, r, hidden, s);
+      if (warp.rank() == 0) told[s] = whole;
+    }
+  });
   return by_halves<Row>(segments);
 }
 
 /// All threads of the group make one row after the other: first, first + step, ...
 template <group G, class RowOf>
-__device__ inline void rows_together(const G& g, std::size_t rows, std::size_t hidden,
-                                     const RowOf& row_of, std::size_t first = 0,
-                                     std::size_t step = 1) noexcept {
+CW_FN inline void rows_together(const G& g, std::size_t rows, std::size_t hidden,
+                                const RowOf& row_of, std::size_t first = 0,
+                                std::size_t step = 1) noexcept {
   std::size_t turn = 0;
   CW_IN_TURN
   for (std::size_t i = first; i < rows; i += step) {
@@ -261,33 +255,36 @@ __device__ inline void rows_together(const G& g, std::size_t rows, std::size_t h
     put_tiles(r, hidden, factor, g.rank(), g.size());
   }
 }
-#endif
 
+/// Rows that a whole warp or more make together. False where that does not pay.
 template <group G, class RowOf>
-CW_FN inline void for_each_row(const G& g, std::size_t rows, std::size_t hidden,
-                               const RowOf& row_of) noexcept {
-#if CW_ON_GPU
+CW_FN inline bool share_rows(const G& g, std::size_t rows, std::size_t hidden,
+                             const RowOf& row_of) noexcept {
   if constexpr (std::is_same_v<G, block_group>) {
     // As many rows under way as there are warps: one after the other, each would wait for its
     // reads.
     const auto warps = static_cast<std::size_t>(g.size() / warp_group::width);
     if (g.size() % warp_group::width == 0 && rows >= warps) {
-      const kernel_context here = kernel_context::here();
-      const warp_group warp(here);
+      const warp_group warp = g.warp();
       rows_together(warp, rows, hidden, row_of, static_cast<std::size_t>(warp.index()), warps);
-      g.sync();
-      return;
+      return true;
     }
   }
   if constexpr (std::is_same_v<G, block_group> || std::is_same_v<G, warp_group>) {
     if (g.size() >= warp_group::width) {
       rows_together(g, rows, hidden, row_of);
-      g.sync();
-      return;
+      return true;
     }
   }
-#endif
-  rows_apart(g, rows, hidden, row_of);
+  return false;
+}
+
+template <group G, class RowOf>
+CW_FN inline void for_each_row(const G& g, std::size_t rows, std::size_t hidden,
+                               const RowOf& row_of) noexcept {
+  bool done = false;
+  if constexpr (warps_go_together()) done = share_rows(g, rows, hidden, row_of);
+  if (!done) rows_apart(g, rows, hidden, row_of);
   g.sync();
 }
 

@@ -157,6 +157,31 @@ CW_FN inline std::uint32_t warp_group::ballot(bool b) const noexcept {
 #endif
 }
 
+template <class T>
+requires(sizeof(T) == 4) CW_FN inline T warp_group::swap(T value, int mask) const noexcept {
+#if CW_ON_GPU
+  return __shfl_xor_sync(0xffffffffU, value, mask);
+#else
+  if (context_->cpu_block_ == nullptr) return value;
+  auto* const slot =
+      reinterpret_cast<T*>(exec::cpu::broadcast_slot(*context_->cpu_block_, index()));
+  constexpr int at_once = broadcast_bytes / static_cast<int>(sizeof(T));
+  const int other = rank() ^ mask;
+  T theirs = value;
+  for (int first = 0; first < width; first += at_once) {
+    if (rank() / at_once * at_once == first) slot[rank() - first] = value;
+    sync();
+    if (other / at_once * at_once == first) theirs = slot[other - first];
+    sync();
+  }
+  return theirs;
+#endif
+}
+
+CW_FN constexpr bool warps_go_together() noexcept {
+  return CW_ON_GPU == 1;
+}
+
 CW_FN inline int count_bits(std::uint32_t bits) noexcept {
 #if CW_ON_GPU
   return __popc(bits);
@@ -171,6 +196,14 @@ CW_FN inline int leading_bits(std::uint32_t bits) noexcept {
 #else
   return bits == ~0U ? 32 : __builtin_ctz(~bits);
 #endif
+}
+
+template <class F>
+CW_FN inline auto with_warp(const kernel_context& ctx, const F& f) noexcept {
+#if !CW_ON_GPU
+  if (ctx.thread_count() == 1) return f(ctx.thread());
+#endif
+  return f(ctx.warp());
 }
 
 // ---- block
@@ -201,6 +234,29 @@ CW_FN inline bool block_group::any(bool b) const noexcept {
 #else
   if (context_->cpu_block_ == nullptr) return b;
   return exec::cpu::sync_block(*context_->cpu_block_, b);
+#endif
+}
+
+template <class T, int N, class Write>
+requires(sizeof(T) * N <= static_cast<std::size_t>(broadcast_bytes))
+    CW_FN inline void block_group::make_together(T (&all)[N], [[maybe_unused]] std::size_t turn,
+                                                 const Write& write) const noexcept {
+#if CW_ON_GPU
+  // In two places in turn: who writes one again has been at the sync of the call between, and so
+  // have all who read it.
+  __shared__ T places[2][N];
+  T* const told = places[turn % 2];
+  write(told);
+  sync();
+  CW_UNROLLED
+  for (int i = 0; i < N; ++i) all[i] = told[i];
+#else
+  if (context_->cpu_block_ == nullptr) return write(all);
+  auto* const told = reinterpret_cast<T*>(exec::cpu::broadcast_slot(*context_->cpu_block_, -1));
+  write(told);
+  sync();
+  std::memcpy(all, told, sizeof(all));
+  sync();
 #endif
 }
 

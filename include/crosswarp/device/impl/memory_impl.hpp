@@ -171,6 +171,13 @@ CW_FN inline void store_tile(T* to, const T* held) noexcept {
 #endif
 }
 
+CW_FN inline void fetch_ahead([[maybe_unused]] const void* from) noexcept {
+#if !CW_ON_GPU
+  asm volatile("");  // else GCC leaves out calls of it, as of a function without effect
+  __builtin_prefetch(from);
+#endif
+}
+
 template <std::size_t Bytes>
 CW_FN inline bool takes_whole([[maybe_unused]] const void* p) noexcept {
 #if CW_ON_GPU

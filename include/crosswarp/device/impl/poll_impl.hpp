@@ -1,4 +1,4 @@
-// Bodies of poll.hpp.
+// Bodies of poll.hpp, and the clocks of trace.hpp.
 #pragma once
 
 #include "crosswarp/device/impl/cpu_hooks.hpp"
@@ -15,6 +15,26 @@ CW_FN inline std::uint64_t now_ns() noexcept {
   return exec::cpu::now_ns();
 #endif
 }
+
+// ---- of trace.hpp
+
+CW_FN inline std::uint64_t trace_ticks() noexcept {
+#if !CW_ON_GPU && defined(__x86_64__)
+  return __builtin_ia32_rdtsc();  // less than half of what the system's clock takes
+#else
+  return now_ns();
+#endif
+}
+
+CW_FN inline std::uint32_t trace_block() noexcept {
+#if CW_ON_GPU
+  return blockIdx.x;
+#else
+  return exec::cpu::current_block();
+#endif
+}
+
+// ---- waiting
 
 namespace impl {
 
@@ -41,6 +61,14 @@ CW_FN inline status note_vain(const wait_limits& limits, status why) noexcept {
     system_atomic<fault_word>(*limits.late).store(make_fault(why, limits.peer), order::relaxed);
   }
   return why;
+}
+
+/// What broke the world, or what a kernel has noted since; 0: neither.
+CW_FN inline fault_word read_blame(const wait_limits& limits) noexcept {
+  const fault_word fault = read_fault(limits);
+  if (fault != 0 || limits.late == nullptr) return fault;
+  // Relaxed: as note_vain().
+  return system_atomic<fault_word>(*limits.late).load(order::relaxed);
 }
 
 CW_FN inline void trace_wait(const wait_limits& limits, std::uint64_t place, std::uint64_t began,
