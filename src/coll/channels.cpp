@@ -79,6 +79,7 @@ channel_set::channel_set(world& w, const channel_sizes& sizes, const buffer<int>
   if (images) {
     device::peer_table table;
     table.all = peers.data();
+    table.ranks = w.size();
     view.work = {table, w.rank(), work.device().remote().offset, work.size()};
     view.image_bytes = rank_bytes;
   }

@@ -10,7 +10,13 @@ namespace {
 template <class T>
 void store_word(std::byte* to, const std::byte* from) noexcept {
   T value;
-  std::memcpy(&value, from, sizeof(T));
+  if (reinterpret_cast<std::uintptr_t>(from) % sizeof(T) == 0) {
+    // A word that kernels change while it is read. acquire: what they did before is read after it
+    T& word = *reinterpret_cast<T*>(const_cast<std::byte*>(from));
+    value = std::atomic_ref<T>(word).load(std::memory_order_acquire);
+  } else {
+    std::memcpy(&value, from, sizeof(T));
+  }
   // release: a kernel that sees a word put after a fence sees what was put before it
   std::atomic_ref<T>(*reinterpret_cast<T*>(to)).store(value, std::memory_order_release);
 }

@@ -1,7 +1,12 @@
 // Execution: what a kernel sees and how its threads meet, on every device.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/device/memory.hpp"
@@ -92,6 +97,38 @@ TEST(Exec, GroupsBroadcastAndVote) {
   cw::stream s(test_device());
   cw::buffer<int> wrong(s.device(), 2 * 100);
   cw::launch(s, {.blocks = 2, .threads = 100}, group_facts{}, wrong.data());
+  s.sync();
+  for (const int w : wrong.read()) EXPECT_EQ(w, 0);
+}
+
+struct shared_values {
+  CW_FN void operator()(const context& ctx, int* wrong) const {
+    const int t = ctx.thread_index();
+    const auto block = ctx.block();
+    const auto warp = block.warp();
+    const int warps = block.size() / 32;
+    int bad = 0;
+    for (int round = 0; round < 10; ++round) {
+      for (int mask = 1; mask < 32; ++mask) {
+        bad += warp.swap(100 * t + round, mask) != 100 * (t ^ mask) + round;
+      }
+      // As many as a broadcast carries, several for a warp.
+      float all[16] = {};
+      block.make_together(all, static_cast<std::size_t>(round), [&](float* told) {
+        for (int i = warp.index(); i < 16; i += warps) {
+          if (warp.rank() == i) told[i] = static_cast<float>(1000 * round + i);
+        }
+      });
+      for (int i = 0; i < 16; ++i) bad += all[i] != static_cast<float>(1000 * round + i);
+    }
+    wrong[ctx.grid().rank()] = bad;
+  }
+};
+
+TEST(Exec, ThreadsSwapValuesAndMakeSomeTogether) {
+  cw::stream s(test_device());
+  cw::buffer<int> wrong(s.device(), 2 * 96);
+  cw::launch(s, {.blocks = 2, .threads = 96}, shared_values{}, wrong.data());
   s.sync();
   for (const int w : wrong.read()) EXPECT_EQ(w, 0);
 }
@@ -218,6 +255,87 @@ TEST(Stream, EventsOrderStreams) {
   b.sync();
   EXPECT_EQ(x.read(), y.read());
   EXPECT_TRUE(done.ready());
+}
+
+// ---- On a CPU whoever waits for a stream may run what is queued. Nobody is to notice who did.
+
+/// By a plain count: two at once would be a race.
+struct note_turn {
+  CW_FN void operator()(const context& /*ctx*/, int* turns, int* count, int which) const {
+    turns[(*count)++] = which;
+  }
+};
+
+TEST(Stream, IsInOrderWhileSeveralWaitForIt) {
+  constexpr int n = 2000;
+  cw::stream s(test_device());
+  const cw::buffer<int> turns(s.device(), n);
+  const cw::buffer<int> count(s.device(), 1);
+  std::atomic<bool> all{false};
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 3; ++i) {
+    waiters.emplace_back([&] {
+      while (!all) s.sync();
+    });
+  }
+  for (int i = 0; i < n; ++i) {
+    cw::launch(s, {}, note_turn{}, turns.data(), count.data(), i);
+    if (i % 16 == 0) s.sync();
+  }
+  s.sync();
+  all = true;
+  for (std::thread& w : waiters) w.join();
+  std::vector<int> expected(n);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(turns.read(), expected);
+}
+
+TEST(Stream, WorkBeginsThoughNobodyWaitsForIt) {
+  using clock = std::chrono::steady_clock;
+  cw::stream s(test_device());
+  cw::event done(s.device());
+  const cw::buffer<int> turns(s.device(), 400);
+  const cw::buffer<int> count(s.device(), 1);
+  for (int i = 0; i < 200; ++i) {
+    cw::launch(s, {}, note_turn{}, turns.data(), count.data(), i);
+    s.sync();  // after which its thread may sleep, or be on its way there
+    cw::launch(s, {}, note_turn{}, turns.data(), count.data(), i);
+    s.record(done);
+    const auto limit = clock::now() + std::chrono::seconds(20);
+    while (!done.ready()) {
+      ASSERT_LT(clock::now(), limit) << "round " << i;
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_EQ(count.read().front(), 400);
+}
+
+TEST(Stream, WhoWaitsOnACpuRunsWhatNobodyHasBegun) {
+  using clock = std::chrono::steady_clock;
+  if (test_device().kind() != cw::device_kind::cpu) return;
+  cw::stream s(test_device());
+  std::thread::id who;
+  const auto limit = clock::now() + std::chrono::seconds(20);
+  while (who != std::this_thread::get_id()) {
+    ASSERT_LT(clock::now(), limit);
+    s.backend().run(
+        {.shape = {}, .body = [&](const context&) { who = std::this_thread::get_id(); }});
+    s.sync();
+  }
+}
+
+TEST(Stream, WhatAKernelOfACpuThrowsIsThrownOnceToWhoWaits) {
+  if (test_device().kind() != cw::device_kind::cpu) return;
+  cw::stream s(test_device());
+  const cw::buffer<int> turns(s.device(), 100);
+  const cw::buffer<int> count(s.device(), 1);
+  for (int i = 0; i < 100; ++i) {
+    s.backend().run({.shape = {}, .body = [](const context&) { throw std::runtime_error("no"); }});
+    cw::launch(s, {}, note_turn{}, turns.data(), count.data(), i);
+    EXPECT_THROW(s.sync(), std::runtime_error);
+    s.sync();
+    EXPECT_EQ(count.read().front(), i + 1) << "what was queued behind it was run";
+  }
 }
 
 TEST(Stream, ABorrowedOneIsInOrderWithItsOwnersWork) {

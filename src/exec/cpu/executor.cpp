@@ -259,7 +259,7 @@ class round_robin final : public scheduler {
   for (int b = 0; b < shape.blocks; ++b) {
     turns[static_cast<std::size_t>(b % workers)].add(g, *g.blocks[static_cast<std::size_t>(b)]);
   }
-  const load_note note(workers - 1);  // the stream's own thread is its rank's, which is counted
+  const load_note note(workers - 1);  // the calling thread is its rank's, which is counted
   thread_cache::instance().run_together(workers,
                                         [&](int w) { turns[static_cast<std::size_t>(w)].run(); });
 }

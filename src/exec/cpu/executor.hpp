@@ -14,8 +14,8 @@ class schedule;
 
 namespace crosswarp::exec::cpu {
 
-/// Runs one grid to its end; all its blocks make progress at once. Called by a stream's thread.
-/// Throws what the kernel threw.
+/// Runs one grid to its end; all its blocks make progress at once. Called by a stream's thread, or
+/// by one that waits for the stream. Throws what the kernel threw.
 void run_grid(const cpu_grid& grid);
 
 /// Throws error(does_not_fit) when the grid's threads cannot all exist at once: on a CPU all blocks

@@ -1,6 +1,8 @@
 // Streams, events and memory of the CPU.
 #include <sched.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -76,7 +78,8 @@ class cpu_event final : public event_backend {
   std::shared_ptr<point> last_ = passed_point();
 };
 
-/// A thread that runs one task after the other.
+/// Runs one task after the other: a thread of its own does, or whoever waits for the stream, so
+/// that a short task and a sync() behind it need no other thread's turn.
 class cpu_stream final : public stream_backend {
  public:
   cpu_stream() : thread_([this] { serve(); }) {}
@@ -92,9 +95,15 @@ class cpu_stream final : public stream_backend {
   cpu_stream& operator=(const cpu_stream&) = delete;
 
   void sync() override {
-    spin_while([&] { return outstanding_.load(std::memory_order_acquire) != 0; });
     std::unique_lock lock(mutex_);
-    idle_.wait(lock, [&] { return tasks_.empty() && !busy_; });
+    for (;;) {
+      while (can_take()) run_next(lock);
+      if (is_idle()) break;
+      lock.unlock();
+      spin_until([&] { return is_idle(); });
+      lock.lock();
+      idle_.wait(lock, [&] { return is_idle(); });
+    }
     if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
   void record(event_backend& e) override {
@@ -139,58 +148,79 @@ class cpu_stream final : public stream_backend {
     }
   }
   void submit(std::function<void()> task) {
-    outstanding_.fetch_add(1, std::memory_order_relaxed);
-    const std::scoped_lock lock(mutex_);
-    tasks_.push_back(std::move(task));
+    {
+      const std::scoped_lock lock(mutex_);
+      tasks_.push_back(std::move(task));
+      queued_.store(tasks_.size(), std::memory_order_relaxed);
+    }
     wake_.notify_one();
   }
 
+  // Changed under the mutex. Who spins looks without it, and again with it.
+  [[nodiscard]] bool can_take() const noexcept {
+    return queued_.load(std::memory_order_relaxed) != 0 && !busy_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool is_idle() const noexcept {
+    return queued_.load(std::memory_order_relaxed) == 0 && !busy_.load(std::memory_order_relaxed);
+  }
+
   /// To sleep and to be woken costs far more than a short kernel; so both sides first spin for a
-  /// moment, unless others want the core.
+  /// moment, unless others want the core. False: it was in vain.
   template <class Condition>
-  static void spin_while(Condition&& still) {
-    for (std::uint32_t spin = 1; spin < 1000 && still() && !crowded(); ++spin) {
+  static bool spin_until(Condition&& met) {
+    for (std::uint32_t spin = 1; spin < 1000 && !crowded(); ++spin) {
+      if (met()) return true;
       relax(spin);
       if (spin % 32 == 0) sched_yield();  // the other side may sit on this very core
     }
+    return false;
   }
 
+  /// Runs the first task, which can_take() has found.
+  void run_next(std::unique_lock<std::mutex>& lock) {
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    busy_.store(true, std::memory_order_relaxed);
+    queued_.store(tasks_.size(), std::memory_order_relaxed);
+    lock.unlock();
+    std::exception_ptr failed;
+    try {
+      task();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    task = nullptr;  // what it holds ends before anybody is told
+    lock.lock();
+    if (failure_ == nullptr) failure_ = failed;
+    busy_.store(false, std::memory_order_relaxed);
+    // Not after each task: to look and go back to sleep would cost its waiter a turn each time.
+    if (is_idle()) idle_.notify_all();
+  }
+
+  /// Who runs a task in sync() stays until there are none, so nothing is left for this thread to be
+  /// woken for again.
   void serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      if (tasks_.empty() && !stopping_) {
+      while (!can_take()) {
+        if (stopping_) return;
         lock.unlock();
-        spin_while([&] { return outstanding_.load(std::memory_order_acquire) == 0; });
+        const bool came = spin_until([&] { return can_take(); });
         lock.lock();
+        if (!came) wake_.wait(lock, [&] { return stopping_ || can_take(); });
       }
-      wake_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      const auto task = std::move(tasks_.front());
-      tasks_.pop_front();
-      busy_ = true;
-      lock.unlock();
-      std::exception_ptr failed;
-      try {
-        task();
-      } catch (...) {
-        failed = std::current_exception();
-      }
-      lock.lock();
-      busy_ = false;
-      outstanding_.fetch_sub(1, std::memory_order_release);
-      if (failure_ == nullptr) failure_ = failed;
-      idle_.notify_all();
+      run_next(lock);
     }
   }
 
   std::uint32_t owner_ = 0;
   std::optional<task_list> recorded_;  // while it is recorded
-  std::atomic<int> outstanding_{0};    // tasks queued or running
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
   std::deque<std::function<void()>> tasks_;
-  bool busy_ = false;
+  std::atomic<std::size_t> queued_{0};  // of tasks_
+  std::atomic<bool> busy_{false};       // somebody runs a task
   bool stopping_ = false;
   std::exception_ptr failure_;
   std::thread thread_;  // last: starts when all else is there
@@ -220,12 +250,18 @@ class cpu_backend final : public backend {
     return std::make_unique<cpu_event>();
   }
   void* allocate(device_ref /*d*/, memory_kind /*kind*/, std::size_t bytes) override {
-    constexpr std::size_t alignment = 4096;  // whole pages: a registration may share them
-    void* p = std::aligned_alloc(
-        alignment, (bytes + alignment - 1) / alignment * alignment + (bytes == 0 ? alignment : 0));
+    // Whole pages: a registration may share them. Large ones where there is room for some: who
+    // goes to and fro in much memory waits for the translation of addresses, too.
+    constexpr std::size_t page = 4096;
+    constexpr std::size_t large_page = std::size_t{2} << 20U;
+    const std::size_t unit = bytes >= large_page ? large_page : page;
+    const std::size_t length = std::max(unit, (bytes + unit - 1) / unit * unit);
+    void* p = std::aligned_alloc(unit, length);
     if (p == nullptr) {
       throw error(errc::out_of_memory, "buffer", std::to_string(bytes) + " bytes on the CPU");
     }
+    // Without them it goes on as well.
+    if (unit == large_page) (void)madvise(p, length, MADV_HUGEPAGE);
     return std::memset(p, 0, bytes);
   }
   void release(device_ref /*d*/, memory_kind /*kind*/, void* p) noexcept override { std::free(p); }
