@@ -18,11 +18,19 @@ using view = dev::rdma::endpoint;
 
 constexpr std::uint32_t small = 64;
 
+struct by_thread {
+  CW_FN auto operator()(const context& ctx) const { return ctx.thread(); }
+};
+struct by_sole {
+  CW_FN auto operator()(const context& /*ctx*/) const { return dev::rdma::sole_producer{}; }
+};
+
 /// Writes one after the other, each to its end.
+template <class By>
 struct write_and_wait {
   CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region r,
                         std::uint32_t bytes, int rounds, double* ns) const {
-    const auto me = ctx.thread();
+    const auto me = By{}(ctx);
     const std::uint64_t begin = dev::now_ns();
     for (int i = 0; i < rounds; ++i) {
       if (ep.write(me, r.local(), r.remote(bytes), bytes).outcome != status::ok) return;
@@ -49,19 +57,21 @@ struct write_many {
   }
 };
 
-/// One write to each endpoint in turn.
+/// One write to each endpoint in turn; the last one of each is waited for.
 struct write_round {
   CW_FN void operator()(const context& ctx, const view* all, int count, dev::rdma::region r,
-                        int total, double* ns) const {
+                        int total, dev::rdma::posted* last, double* ns) const {
     const auto me = ctx.thread();
     const std::uint64_t begin = dev::now_ns();
     for (int i = 0; i < total; ++i) {
       const view& ep = all[i % count];
-      const auto p = ep.post_write(me, r.local(), r.remote(small), small, false);
+      const bool is_last = i + count >= total;
+      const auto p = ep.post_write(me, r.local(), r.remote(small), small, is_last);
       if (p.outcome != status::ok || ep.submit(me, p.end) != status::ok) return;
+      if (is_last) last[i % count] = p;
     }
     for (int i = 0; i < count; ++i) {
-      if (all[i].quiet(me).outcome != status::ok) return;
+      if (all[i].wait(me, last[i]).outcome != status::ok) return;
     }
     *ns = static_cast<double>(dev::now_ns() - begin) / total;
   }
@@ -126,7 +136,9 @@ class rdma_bench {
       : setup_(s), device_(all_.devices().at(0).open(s.device)), on_(s.device), ns_(s.device, 1) {}
 
   [[nodiscard]] std::vector<row> rows() {
-    std::vector<row> all = {round_trip(), rate(4)};
+    std::vector<row> all = {round_trip<by_thread>("", 1),
+                            round_trip<by_sole>(" by a sole producer", 1),
+                            round_trip<by_thread>(", of 1024 endpoints", 1024), rate(4)};
     if (setup_.device.kind() == device_kind::cuda) all.push_back(rate(132));
     all.push_back(bandwidth());
     for (const int n : {1, 32, 1024}) all.push_back(many(n));
@@ -156,19 +168,27 @@ class rdma_bench {
     return ns;
   }
 
-  row round_trip() {
+  /// `present`: endpoints that are there, of which one is used.
+  template <class By>
+  row round_trip(const std::string& how, int present) {
     constexpr int rounds = 2000;
-    loop l(device_, setup_.device, 2 * small, 256);
+    std::vector<std::unique_ptr<loop>> loops;
+    while (std::ssize(loops) < present) {
+      loops.push_back(std::make_unique<loop>(device_, setup_.device, 2 * small, 64));
+    }
+    const loop& l = *loops.back();
     buffer<std::uint64_t> words(setup_.device, 64, memory_kind::pinned);
     samples took;
     samples bare;
     for (int i = 0; i < samples_wanted(); ++i) {
-      took.add(measure(write_and_wait{}, l.ep.device(), l.region.device(), small, rounds) * 1e-3);
+      took.add(measure(write_and_wait<By>{}, l.ep.device(), l.region.device(), small, rounds) *
+               1e-3);
       words.write(std::vector<std::uint64_t>(64));
       const echo answers(words.data(), words.data() + 32);
       bare.add(measure(flags{}, words.data(), words.data() + 32, rounds) * 1e-3);
     }
-    row r = base("64-byte write and its completion (limit: a flag there and back)", "us");
+    row r =
+        base("64-byte write and its completion" + how + " (limit: a flag there and back)", "us");
     r.bytes = small;
     took.fill(r);
     r.limit = bare.median();
@@ -204,7 +224,8 @@ class rdma_bench {
     samples took;
     samples plain;
     for (int i = 0; i < samples_wanted(); ++i) {
-      took.add(bytes / measure(write_and_wait{}, l.ep.device(), l.region.device(), bytes, rounds));
+      took.add(bytes / measure(write_and_wait<by_thread>{}, l.ep.device(), l.region.device(), bytes,
+                               rounds));
       const auto begin = std::chrono::steady_clock::now();
       for (int k = 0; k < rounds; ++k) {
         std::memcpy(l.memory.data() + bytes, l.memory.data(), bytes);
@@ -229,10 +250,11 @@ class rdma_bench {
       views.push_back(loops.back()->ep.device());
     }
     buffer<view> on_device(setup_.device, std::span<const view>(views));
+    buffer<dev::rdma::posted> last(setup_.device, views.size());
     samples took;
     for (int i = 0; i < samples_wanted(); ++i) {
       took.add(measure(write_round{}, static_cast<const view*>(on_device.data()), count,
-                       loops[0]->region.device(), total) *
+                       loops[0]->region.device(), total, last.data()) *
                1e-3);
     }
     row r = base("64-byte write, " + std::to_string(count) + " endpoints in turn", "us");

@@ -61,13 +61,13 @@ void interchange(cw::device_ref device) {
   if (ports.empty()) throw cw::error(cw::errc::not_supported, "interchange", "no port is up");
 
   std::printf("Step 3: Creating device contexts...\n");
-  const rdma::device_context sender = ports[0].on.open(device);
-  const rdma::device_context receiver = ports[0].on.open(device);
+  const rdma::device_context sender = ports.at(0).on.open(device);
+  const rdma::device_context receiver = ports.at(0).on.open(device);
   std::printf("  Device contexts created\n");
 
   std::printf("Step 4: Creating RDMA endpoints...\n");
-  rdma::endpoint from = sender.make_endpoint({.port = ports[0].port});
-  rdma::endpoint to = receiver.make_endpoint({.port = ports[0].port});
+  rdma::endpoint from = sender.make_endpoint({.port = ports.at(0).port});
+  rdma::endpoint to = receiver.make_endpoint({.port = ports.at(0).port});
   std::printf("  Endpoints created (QPN: send=%u, recv=%u)\n", from.qpn(), to.qpn());
 
   std::printf("Step 5: Connecting endpoints...\n");

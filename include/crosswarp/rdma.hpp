@@ -3,7 +3,7 @@
 //
 //   rdma::context all;                                        // the soft NIC
 //   const auto ports = rdma::active_ports(all.devices());
-//   rdma::device_context d = ports[0].on.open();              // for kernels on CPU threads
+//   rdma::device_context d = ports.at(0).on.open();           // for kernels on CPU threads
 //   rdma::endpoint a = d.make_endpoint();
 //   a.connect(b.address());                                   // plain bytes, from anywhere
 //   rdma::memory_region r = d.register_memory(p, bytes, rdma::access::remote_write);
@@ -85,7 +85,7 @@ struct endpoint_options {
   bool collapsed = false;
   /// Data that may travel in an entry, up to 512 bytes.
   int inline_bytes = 60;
-  /// Pieces of local memory in one entry, from 1 to 16.
+  /// Pieces of local memory in one entry, and in one receive, from 1 to 16.
   int sge = 1;
   /// Receives are taken from there, and not from a queue of its own: receive_depth is not used.
   /// Of the same device_context; it may end before the endpoint does.
@@ -156,6 +156,7 @@ class endpoint {
 
 struct shared_receive_queue_options {
   int depth = 256;  ///< receives that it holds: a power of two, from 4 to 32768
+  int sge = 1;      ///< pieces of memory in one receive, from 1 to 16
 };
 
 /// Receives for several endpoints, see endpoint_options::receives.
@@ -246,6 +247,7 @@ struct active_port {
   adapter on;
   int port = 1;
 };
+/// Empty where no port of a device is up: `crosswarp doctor` says what is missing.
 [[nodiscard]] std::vector<active_port> active_ports(const device_list& devices);
 
 /// The way to a backend's devices.

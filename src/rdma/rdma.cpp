@@ -92,6 +92,13 @@ void check_depth(const char* what, int depth) {
   }
 }
 
+void check_sge(int sge) {
+  if (sge < 1 || sge > 16) {
+    throw error(errc::invalid_argument, "rdma endpoint",
+                "sge " + std::to_string(sge) + ": from 1 to 16");
+  }
+}
+
 endpoint_options checked(endpoint_options o, verbs::adapter& a) {
   check_depth("send_depth", o.send_depth);
   if (o.receives == nullptr) check_depth("receive_depth", o.receive_depth);
@@ -107,10 +114,7 @@ endpoint_options checked(endpoint_options o, verbs::adapter& a) {
     throw error(errc::invalid_argument, "rdma endpoint",
                 "inline_bytes " + std::to_string(o.inline_bytes) + ": from 0 to 512");
   }
-  if (o.sge < 1 || o.sge > 16) {
-    throw error(errc::invalid_argument, "rdma endpoint",
-                "sge " + std::to_string(o.sge) + ": from 1 to 16");
-  }
+  check_sge(o.sge);
   if (o.retries < 0 || o.not_ready_retries < 0 || o.retry_after.count() < 0 ||
       o.not_ready_after.count() < 0) {
     throw error(errc::invalid_argument, "rdma endpoint", "a number of retries is negative");
@@ -128,9 +132,18 @@ std::size_t count(int n) {
   return static_cast<std::size_t>(n);
 }
 
+/// Adapters want entries of a power of two.
+std::uint32_t receive_pieces(int sge) {
+  return std::bit_ceil(static_cast<std::uint32_t>(sge));
+}
+std::uint32_t shared_pieces(int sge) {
+  return std::bit_ceil(static_cast<std::uint32_t>(sge) + 1) - 1;  // one is the link
+}
+
 std::size_t receive_bytes(const endpoint_options& o) {
   static_assert(least_depth * sizeof(mlx5::data_segment) % mlx5::block_bytes == 0);
-  return o.receives != nullptr ? 0 : count(o.receive_depth) * sizeof(mlx5::data_segment);
+  if (o.receives != nullptr) return 0;
+  return count(o.receive_depth) * receive_pieces(o.sge) * sizeof(mlx5::data_segment);
 }
 
 /// A completion queue shows that nothing is in it yet.
@@ -156,7 +169,7 @@ struct shared_receive_queue::state_type {
              const shared_receive_queue_options& o)
       : fabric(std::move(f)),
         adapter(std::move(a)),
-        entries(d, count(o.depth), memory_kind::pinned),
+        entries(d, count(o.depth) * (shared_pieces(o.sge) + 1), memory_kind::pinned),
         record(d, 1, memory_kind::pinned),
         taken(d, count(o.depth), memory_kind::pinned),
         posts(d, 1),
@@ -165,15 +178,16 @@ struct shared_receive_queue::state_type {
     clear(taken);
     clear(posts);
     clear(ends);
-    std::vector<mlx5::shared_receive> ring(entries.size());
-    for (std::size_t i = 0; i < ring.size(); ++i) {
-      ring[i].link.next = mlx5::swapped(static_cast<std::uint16_t>((i + 1) & (ring.size() - 1)));
+    view.queue = {entries.data(), record.data(), shared_pieces(o.sge)};
+    clear(entries);
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      view.queue.link_at(i).next =
+          mlx5::swapped(static_cast<std::uint16_t>((i + 1) & (taken.size() - 1)));
     }
-    entries.write(ring);
-    view.queue = {entries.data(), record.data()};
+    view.sge = static_cast<std::uint32_t>(o.sge);
     view.posts = {posts.data(), ends.data(), static_cast<std::uint32_t>(o.depth)};
     view.taken = taken.data();
-    made = adapter->make_shared_receives({d, view.queue, view.posts.depth});
+    made = adapter->make_shared_receives({d, view.queue, view.posts.depth, o.sge});
   }
 
   /// What nobody read of an endpoint's completions, which is gone: those places are free again, as
@@ -191,7 +205,7 @@ struct shared_receive_queue::state_type {
 
   std::shared_ptr<verbs::fabric> fabric;
   std::shared_ptr<verbs::adapter> adapter;
-  buffer<mlx5::shared_receive> entries;
+  buffer<mlx5::next_segment> entries;
   buffer<mlx5::qp_record> record;
   buffer<std::uint64_t> taken;
   buffer<device::rdma::queue_state> posts;
@@ -215,6 +229,7 @@ device::rdma::shared_receive_queue shared_receive_queue::device(
 shared_receive_queue device_context::make_shared_receive_queue(
     const shared_receive_queue_options& options) const {
   check_depth("depth of a shared receive queue", options.depth);
+  check_sge(options.sge);
   return shared_receive_queue(
       std::make_shared<shared_receive_queue::state_type>(adapter_, fabric_, kernels_, options));
 }
@@ -252,7 +267,7 @@ struct endpoint::state_type {
 
   /// Those that may be under way.
   [[nodiscard]] std::size_t receives() const noexcept {
-    return shared != nullptr ? shared->entries.size() : count(options.receive_depth);
+    return shared != nullptr ? shared->taken.size() : count(options.receive_depth);
   }
 
   void end() noexcept {
@@ -284,6 +299,7 @@ struct endpoint::state_type {
     s.options = o;
     s.queues.send = work.data() + receive_bytes(o);
     s.queues.receive = reinterpret_cast<mlx5::data_segment*>(work.data());
+    s.queues.receive_pieces = receive_pieces(o.sge);
     s.queues.record = record.data();
     s.queues.sent = {sent.data(), cq_records.data(), static_cast<std::uint32_t>(sent.size()),
                      o.collapsed};

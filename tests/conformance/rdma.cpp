@@ -60,6 +60,7 @@ TEST_P(Rdma, EveryOperationByThreadWarpAndBlock) {
   check_operations<by_thread>(open(), options());
   check_operations<by_warp>(open(), options());
   check_operations<by_block>(open(), options());
+  check_operations<by_sole>(open(), options());
 }
 
 /// The calls that have names, and what they fetch.
@@ -117,6 +118,7 @@ TEST_P(Rdma, CallsByNameAndAtomicsOfBothWidths) {
   check_named<by_thread>(open(), options());
   check_named<by_warp>(open(), options());
   check_named<by_block>(open(), options());
+  check_named<by_sole>(open(), options());
 }
 
 TEST_P(Rdma, MaskedAtomics) {
@@ -202,142 +204,6 @@ TEST_P(Rdma, AMessageOfNoBytes) {
   EXPECT_EQ(in.outcome, status::ok) << to_string(in.why);
   EXPECT_EQ(in.bytes, 0U);
   EXPECT_EQ(in.imm, 5U);
-}
-
-// ---- several pieces of memory in one entry
-
-using dev::rdma::segment;
-using dev::rdma::segment_list;
-
-/// Pieces of a side's memory: where, and how many bytes.
-struct pieces {
-  using places = std::vector<std::pair<std::uint64_t, std::uint32_t>>;
-  pieces(const side& a, const places& of)
-      : held(test_device(), std::span<const segment>(segments(a, of))) {}
-  static std::vector<segment> segments(const side& a, const places& of) {
-    std::vector<segment> all;
-    for (const auto& [at, bytes] : of) all.push_back({a.local(at), bytes});
-    return all;
-  }
-  [[nodiscard]] segment_list list() const {
-    return {held.data(), static_cast<std::uint32_t>(held.size())};
-  }
-  cw::buffer<segment> held;
-};
-
-template <class By>
-struct list_calls {
-  CW_FN void operator()(const context& ctx, const view& ep, segment_list from, segment_list to,
-                        dev::rdma::remote_memory at, completion* out) const {
-    const auto g = By{}(ctx);
-    const auto finish = [&](const dev::rdma::posted& p, int i) {
-      completion c;
-      c.outcome = p.outcome;
-      if (c.outcome == status::ok) c.outcome = ep.submit(g, p.end);
-      if (c.outcome == status::ok) c = ep.wait(g, p);
-      if (g.rank() == 0) out[i] = c;
-    };
-    finish(ep.post_write(g, from, at), 0);
-    finish(ep.post_read(g, to, at), 1);
-    finish(ep.post_send(g, from), 2);
-    finish(ep.post_write_imm(g, from, at, 7), 3);
-  }
-};
-
-template <class By>
-void check_lists(const rdma::device_context& d, const rdma::endpoint_options& o) {
-  side a(d, o);
-  side b(far_of(d), o);
-  connect(a, b);
-  a.fill(13);
-  const auto source = a.memory.read();
-  const pieces from(a, {{0, 10}, {100, 1}, {700, 33}, {50, 20}});
-  const pieces to(a, {{2000, 1}, {2100, 60}, {2300, 3}});
-  std::vector<std::uint8_t> message;
-  for (const auto& [at, bytes] : {std::pair{0, 10}, {100, 1}, {700, 33}, {50, 20}}) {
-    message.insert(message.end(), source.begin() + at, source.begin() + at + bytes);
-  }
-  post_recv<By>(b, 1000, 100, 2);
-  cw::buffer<completion> out(test_device(), 4);
-  start<By>(list_calls<By>{}, a.ep.device(), from.list(), to.list(), b.remote(300), out.data());
-  for (const completion& c : out.read()) EXPECT_EQ(c.outcome, status::ok) << to_string(c.why);
-  const auto in = received<By>(b, 2);
-  EXPECT_EQ(in[0].bytes, message.size());
-  EXPECT_EQ(in[1].bytes, message.size());
-  EXPECT_EQ(in[1].imm, 7U);
-  const auto got = b.memory.read();
-  EXPECT_TRUE(std::equal(message.begin(), message.end(), got.begin() + 300)) << "written";
-  EXPECT_TRUE(std::equal(message.begin(), message.end(), got.begin() + 1000)) << "sent";
-  EXPECT_EQ(got[300 + message.size()], 0);
-  const auto back = a.memory.read();
-  EXPECT_EQ(back[2000], message[0]);
-  EXPECT_TRUE(std::equal(back.begin() + 2100, back.begin() + 2160, message.begin() + 1));
-  EXPECT_TRUE(std::equal(back.begin() + 2300, back.begin() + 2303, message.begin() + 61));
-  EXPECT_EQ(back[2303], source[2303]) << "beyond its end";
-}
-
-TEST_P(Rdma, MessagesOfSeveralPieces) {
-  auto o = options(16);
-  o.sge = 4;
-  check_lists<by_thread>(open(), o);
-  check_lists<by_warp>(open(), o);
-  check_lists<by_block>(open(), o);
-}
-
-TEST_P(Rdma, AsManyPiecesAsAreAskedForAndNoMore) {
-  const auto d = open();
-  auto o = options(16);
-  o.sge = 16;
-  side a(d, o);
-  side b(far_of(d), o);
-  connect(a, b);
-  a.fill(17);
-  const auto source = a.memory.read();
-  // In reverse, each of another length; entries of several blocks go round the queue's end.
-  pieces::places all;
-  for (std::uint32_t i = 0; i < 17; ++i) all.emplace_back(100 * (16 - i), i + 1);
-  const pieces list(a, all);
-  request r = {.op = operation::write, .remote = b.remote()};
-  for (std::uint32_t count = 1; count <= 16; ++count) {
-    r.list = {list.held.data(), count};
-    ASSERT_EQ(perform_one(a, r).outcome, status::ok) << count;
-    const auto got = b.memory.read();
-    std::size_t at = 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      EXPECT_TRUE(std::equal(got.begin() + static_cast<std::ptrdiff_t>(at),
-                             got.begin() + static_cast<std::ptrdiff_t>(at + all[i].second),
-                             source.begin() + static_cast<std::ptrdiff_t>(all[i].first)))
-          << i << " of " << count;
-      at += all[i].second;
-    }
-    EXPECT_EQ(got[at], 0);
-  }
-  r.list.count = 17;
-  EXPECT_EQ(perform_one(a, r).outcome, status::invalid) << "more than sge";
-  r.list.count = 2;
-  r.inline_data = a.memory.data();
-  EXPECT_EQ(perform_one(a, r).outcome, status::invalid) << "inline data has no pieces";
-  r = {.op = operation::fetch_add, .list = {list.held.data(), 1}, .remote = b.remote()};
-  EXPECT_EQ(perform_one(a, r).outcome, status::invalid) << "an atomic has one word";
-  const pieces with_empty(a, {{0, 8}, {16, 0}});
-  r = {.op = operation::write, .list = with_empty.list(), .remote = b.remote()};
-  EXPECT_EQ(perform_one(a, r).outcome, status::invalid) << "adapters take 0 for 2 GiB";
-  EXPECT_EQ(perform_one(a, write_of(a, b, 8)).outcome, status::ok) << "nothing of it was posted";
-}
-
-TEST_P(Rdma, APieceThatIsNotRegisteredFailsTheEntry) {
-  const auto d = open();
-  auto o = options(16);
-  o.sge = 3;
-  side a(d, o);
-  side b(far_of(d), o);
-  connect(a, b);
-  a.fill(3);
-  const pieces list(a, {{0, 8}, {4090, 7}, {16, 8}});  // the second one byte too far
-  const request r = {.op = operation::write, .list = list.list(), .remote = b.remote()};
-  EXPECT_EQ(perform_one(a, r).outcome, status::invalid);
-  EXPECT_EQ(a.ep.state(), rdma::endpoint_state::failed);
-  EXPECT_EQ(b.memory.read(), std::vector<std::uint8_t>(4096)) << "nothing was written";
 }
 
 // ---- step by step, as the seed of this module shows it

@@ -30,6 +30,11 @@ using protocols::by_thread;
 using protocols::by_warp;
 using view = dev::rdma::endpoint;
 
+/// One who posts alone.
+struct by_sole {
+  CW_FN auto operator()(const context& /*ctx*/) const { return dev::rdma::sole_producer{}; }
+};
+
 // ---- two ends that are connected
 
 /// An endpoint with memory of its own.
@@ -120,7 +125,7 @@ struct post_receives {
 
 template <class By>
 constexpr int threads_of() {
-  return std::is_same_v<By, by_thread> ? 1 : std::is_same_v<By, by_warp> ? 32 : 48;
+  return std::is_same_v<By, by_block> ? 48 : std::is_same_v<By, by_warp> ? 32 : 1;
 }
 
 template <class By, class Kernel, class... Args>
@@ -168,6 +173,13 @@ inline dev::wait_limits soon() {
 
 inline request write_of(const side& a, const side& b, std::uint32_t bytes) {
   return {.op = operation::write, .bytes = bytes, .local = a.local(), .remote = b.remote()};
+}
+
+/// One that the other end refuses, with remote_access: its key is none.
+inline request refused_write_of(const side& a, const side& b) {
+  request r = write_of(a, b, 8);
+  r.remote.rkey = 0;
+  return r;
 }
 
 /// Masked atomics, and with them those of 4 bytes.

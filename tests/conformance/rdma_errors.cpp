@@ -1,4 +1,5 @@
 // Failures: the right syndrome, on the right endpoint, while others go on.
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -51,11 +52,8 @@ TEST_P(RdmaErrors, ALocalKeyThatIsNone) {
 }
 
 TEST_P(RdmaErrors, ARemoteKeyThatIsNone) {
-  expect_failure(syndrome::remote_access, status::invalid, [](side& a, side& b) {
-    request r = write_of(a, b, 8);
-    r.remote.rkey = 0;
-    return perform_one(a, r);
-  });
+  expect_failure(syndrome::remote_access, status::invalid,
+                 [](side& a, side& b) { return perform_one(a, refused_write_of(a, b)); });
 }
 
 TEST_P(RdmaErrors, AKeyWhoseMemoryIsGone) {
@@ -317,10 +315,9 @@ TEST_P(RdmaErrors, AnEndpointThatFailedWorksAgainAfterReset) {
   side b(far_of(d), options(16));
   connect(a, b);
   for (int i = 0; i < 3; ++i) {
-    request r = write_of(a, b, 8);
-    EXPECT_EQ(perform_all(a, std::vector<request>(20, r)).back().outcome, status::ok);
-    r.remote.rkey = 0;
-    EXPECT_EQ(perform_one(a, r).why, syndrome::remote_access);
+    const std::vector<request> good(20, write_of(a, b, 8));
+    EXPECT_EQ(perform_all(a, good).back().outcome, status::ok);
+    EXPECT_EQ(perform_one(a, refused_write_of(a, b)).why, syndrome::remote_access);
     if (over_soft()) {  // others tell the end that refused of it when they like
       EXPECT_EQ(b.ep.state(), rdma::endpoint_state::failed);
     }
@@ -358,8 +355,7 @@ TEST_P(RdmaErrors, WhatFollowsAFailureIsFlushedAndWhatWasBeforeIsDone) {
   side a(d, options(16));
   side b(far_of(d), options(16));
   connect(a, b);
-  request bad = write_of(a, b, 8);
-  bad.remote.rkey = 1;
+  const request bad = refused_write_of(a, b);
   cw::buffer<completion> out(test_device(), 8);
   start<by_thread>(one_bad_among{}, a.ep.device(), write_of(a, b, 8), bad, 8, 3, out.data());
   const auto all = out.read();
@@ -392,8 +388,7 @@ TEST_P(RdmaErrors, QuietTellsOfTheFirstFailure) {
   side a(d, options(64));
   side b(far_of(d), options(64));
   connect(a, b);
-  request bad = write_of(a, b, 8);
-  bad.remote.rkey = 1;
+  const request bad = refused_write_of(a, b);
   cw::buffer<completion> out(test_device(), 2);
   start<by_thread>(quiet_after_failure{}, a.ep.device(), write_of(a, b, 8), bad, out.data());
   for (const completion& c : out.read()) {
@@ -444,8 +439,7 @@ TEST_P(RdmaErrors, AFailureWakesAllWhoWait) {
   side a(d, options(16));
   side b(far_of(d), options(16));
   connect(a, b);
-  request bad = write_of(a, b, 8);
-  bad.remote.rkey = 1;
+  const request bad = refused_write_of(a, b);
   constexpr int blocks = 4;
   cw::buffer<completion> out(test_device(), blocks);
   cw::stream s(test_device());
@@ -458,6 +452,70 @@ TEST_P(RdmaErrors, AFailureWakesAllWhoWait) {
     refused += c.why == syndrome::remote_access ? 1 : 0;
   }
   EXPECT_LE(refused, 1);
+}
+
+/// Waits for none of them.
+struct leave_under_way {
+  CW_FN void operator()(const context& ctx, const view& ep, request r, int count,
+                        status* out) const {
+    const auto me = ctx.thread();
+    const auto p =
+        ep.post_batch(me, static_cast<std::uint32_t>(count), [&](std::uint32_t) { return r; });
+    *out = p.outcome == status::ok ? ep.submit(me, p.end) : p.outcome;
+  }
+};
+
+void leave(const side& a, const request& r, int count) {
+  cw::buffer<status> out(test_device(), 1);
+  start<by_thread>(leave_under_way{}, a.ep.device(), r, count, out.data());
+  EXPECT_EQ(out.read()[0], status::ok);
+}
+
+TEST_P(RdmaErrors, WhoAsksForTheStateHearsOfAFailureThatKernelsHaveNotSeen) {
+  const auto d = open();
+  side a(d, options(16));
+  side b(far_of(d), options(16));
+  connect(a, b);
+  leave(a, refused_write_of(a, b), 1);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (a.ep.state() != rdma::endpoint_state::failed) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    std::this_thread::yield();
+  }
+}
+
+TEST_P(RdmaErrors, AnEndpointMayEndOrBeResetWithWorkUnderWay) {
+  const auto d = open();
+  auto o = options(16);
+  o.not_ready_retries = 10'000;  // so that what finds no receive is under way for long
+  o.not_ready_after = std::chrono::milliseconds(1);
+  side other(d, o);
+  side b(far_of(d), o);
+  side c(far_of(d), o);
+  connect(other, c);
+  for (const bool ends : {true, false}) {
+    SCOPED_TRACE(ends ? "ends" : "is reset");
+    auto a = std::make_unique<side>(d, o);
+    connect(*a, b);
+    post_recv(b, 0, 8, 2);
+    leave(*a, write_of(*a, b, 8), 4);
+    leave(*a, {.op = operation::send, .bytes = 8, .local = a->local()}, 8);
+    leave(b, write_of(b, *a, 8), 4);
+    if (ends) {
+      a = std::make_unique<side>(d, o);
+    } else {
+      a->ep.reset();
+    }
+    EXPECT_EQ(perform_one(other, write_of(other, c, 8)).outcome, status::ok) << "others go on";
+    b.ep.reset();
+    connect(*a, b);
+    EXPECT_EQ(perform_one(*a, write_of(*a, b, 8)).outcome, status::ok);
+    post_recv(b, 0, 8);
+    EXPECT_EQ(perform_one(*a, {.op = operation::send, .bytes = 8, .local = a->local()}).outcome,
+              status::ok);
+    EXPECT_EQ(received(b, 1)[0].index, 0U) << "what was posted before the reset is gone";
+    b.ep.reset();
+  }
 }
 
 struct wait_in_vain {

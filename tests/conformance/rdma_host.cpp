@@ -43,6 +43,9 @@ TEST(RdmaHost, SharedReceivesOutOfRangeOrOfAnotherDeviceAreRefused) {
   for (const int depth : {0, 3, 65'536}) {
     EXPECT_THROW((void)near_end().make_shared_receive_queue({depth}), cw::error) << depth;
   }
+  for (const int sge : {0, 17}) {
+    EXPECT_THROW((void)near_end().make_shared_receive_queue({.sge = sge}), cw::error) << sge;
+  }
   if (!over_soft()) GTEST_SKIP() << "has not always two devices";
   rdma::soft_options two;
   two.devices = 2;

@@ -60,6 +60,7 @@ TEST_P(RdmaMany, BatchesSignalledAndNot) {
       check_batches<by_thread>(open(), options(16), n, signalled);
       check_batches<by_warp>(open(), options(16), n, signalled);
       check_batches<by_block>(open(), options(16), n, signalled);
+      check_batches<by_sole>(open(), options(16), n, signalled);
     }
     check_batches<by_block>(open(), options(128), 60, signalled);
   }
@@ -67,11 +68,12 @@ TEST_P(RdmaMany, BatchesSignalledAndNot) {
 
 // ---- counters that wrap
 
+template <class By>
 struct many_writes {
   CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region mine,
                         dev::rdma::region theirs, std::uint64_t* value, int count, int signal_every,
                         int write_every, completion* out) const {
-    const auto me = ctx.thread();
+    const auto me = By{}(ctx);
     completion c;
     for (int i = 1; i <= count && c.outcome == status::ok; ++i) {
       *value = static_cast<std::uint64_t>(i);
@@ -94,23 +96,147 @@ struct many_writes {
 
 TEST_P(RdmaMany, SixteenBitCountersAndOwnerBitsWrapManyTimes) {
   const auto d = open();
-  const auto check = [&](int depth, int count, int signal_every, int write_every) {
+  const auto check = [&](auto by, int depth, int count, int signal_every, int write_every) {
     side a(d, options(depth));
     side b(far_of(d), options(depth));
     connect(a, b);
     cw::buffer<completion> out(test_device(), 1);
-    start<by_thread>(many_writes{}, a.ep.device(), a.region.device(), b.region.device(),
-                     reinterpret_cast<std::uint64_t*>(a.memory.data()) + 8, count, signal_every,
-                     write_every, out.data());
+    start<by_thread>(many_writes<decltype(by)>{}, a.ep.device(), a.region.device(),
+                     b.region.device(), reinterpret_cast<std::uint64_t*>(a.memory.data()) + 8,
+                     count, signal_every, write_every, out.data());
     EXPECT_EQ(out.read()[0].outcome, status::ok) << to_string(out.read()[0].why);
     EXPECT_EQ(a.get<std::uint64_t>(0), static_cast<std::uint64_t>(count));
   };
   if (!over_soft()) {
-    check(256, 70'000, 3, 500);
+    check(by_thread{}, 256, 70'000, 3, 500);
     return;
   }
-  check(8, 70'000, 1, 1);
-  check(8, 3 * 65'536 + 11, 7, 1);
+  check(by_thread{}, 8, 70'000, 1, 1);
+  check(by_thread{}, 8, 3 * 65'536 + 11, 7, 1);
+  check(by_sole{}, 8, 70'000, 3, 1);
+}
+
+// ---- one who posts alone
+
+/// Some entries by one who does, some by one who does not.
+struct in_turn {
+  CW_FN void operator()(const context& ctx, const view& ep, request add, request write, int count,
+                        completion* out) const {
+    completion c;
+    const auto post = [&](const auto& g, const request& r) {
+      const dev::rdma::posted p = ep.post(g, r);
+      c.outcome = p.outcome;
+      if (c.outcome == status::ok) c.outcome = ep.submit(g, p.end);
+    };
+    for (int i = 0; i < count && c.outcome == status::ok; ++i) {
+      const request& r = i % 3 == 0 ? write : add;
+      if (i / 5 % 2 == 0) {
+        post(dev::rdma::sole_producer{}, r);
+      } else {
+        post(ctx.thread(), r);
+      }
+    }
+    if (c.outcome == status::ok) c = ep.quiet(ctx.thread());
+    *out = c;
+  }
+};
+
+TEST_P(RdmaMany, WhoPostsAloneAndOthersTakeTurns) {
+  const auto d = open();
+  side a(d, options(16));
+  side b(far_of(d), options(16));
+  connect(a, b);
+  a.fill(4);
+  const request add = {.op = operation::fetch_add,
+                       .signalled = false,
+                       .local = a.local(1024),
+                       .remote = b.remote(),
+                       .operand = 1};
+  // Of two blocks: places do not always begin where they did a lap before.
+  const request write = {.op = operation::write,
+                         .signalled = false,
+                         .bytes = 60,
+                         .inline_data = a.memory.data() + 1,
+                         .remote = b.remote(64)};
+  cw::buffer<completion> out(test_device(), 1);
+  start<by_thread>(in_turn{}, a.ep.device(), add, write, 300, out.data());
+  EXPECT_EQ(out.read()[0].outcome, status::ok) << to_string(out.read()[0].why);
+  EXPECT_EQ(b.get<std::uint64_t>(0), 200U);
+  const auto sent = a.memory.read();
+  const auto got = b.memory.read();
+  EXPECT_TRUE(std::equal(got.begin() + 64, got.begin() + 124, sent.begin() + 1));
+}
+
+/// The first block posts, all others wait for each entry.
+struct wait_for_another {
+  CW_FN void operator()(const context& ctx, const view& ep, request r, int count, int* out) const {
+    const auto me = ctx.thread();
+    for (int i = 0; i < count; ++i) {
+      const auto at = static_cast<std::uint64_t>(i);
+      dev::rdma::posted p = {status::ok, at, at + 1};
+      if (ctx.block_index() == 0) {
+        p = ep.post(dev::rdma::sole_producer{}, r);
+        if (p.outcome == status::ok) p.outcome = ep.submit(dev::rdma::sole_producer{}, p.end);
+      }
+      if (p.outcome != status::ok || ep.wait(me, p).outcome != status::ok) return;
+      out[ctx.block_index()] = i + 1;
+    }
+  }
+};
+
+TEST_P(RdmaMany, OthersReadCompletionsOfOneWhoPostsAlone) {
+  const auto d = open();
+  side a(d, options(8));
+  side b(far_of(d), options(8));
+  connect(a, b);
+  constexpr int blocks = 3;
+  constexpr int count = 200;
+  cw::buffer<int> out(test_device(), blocks);
+  cw::stream s(test_device());
+  cw::launch(s, {.blocks = blocks}, wait_for_another{}, a.ep.device(), write_of(a, b, 8), count,
+             out.data());
+  s.sync();
+  EXPECT_EQ(out.read(), std::vector<int>(blocks, count));
+}
+
+/// Posts until it cannot, and never rings.
+struct fill_up {
+  CW_FN void operator()(const context& /*ctx*/, const view& ep, request r, int* count,
+                        status* out) const {
+    do {
+      *out = ep.post(dev::rdma::sole_producer{}, r).outcome;
+      *count += *out == status::ok ? 1 : 0;
+    } while (*out == status::ok);
+  }
+};
+
+struct ring_only {
+  CW_FN void operator()(const context& /*ctx*/, const view& ep, completion* out) const {
+    out->outcome = ep.submit(dev::rdma::sole_producer{}, 0);
+  }
+};
+
+TEST_P(RdmaMany, OneWhoPostsAloneWaitsForRoomAndHearsOfFailures) {
+  const auto d = open();
+  side a(d, options(8));
+  side b(far_of(d), options(8));
+  connect(a, b);
+  const auto fill = [&](const request& r, const dev::wait_limits& limits) {
+    cw::buffer<int> count(test_device(), 1);
+    cw::buffer<status> out(test_device(), 1);
+    start<by_thread>(fill_up{}, a.ep.device(limits), r, count.data(), out.data());
+    return std::pair(count.read()[0], out.read()[0]);
+  };
+  const auto brief = dev::wait_limits{}.within(2'000'000);
+  EXPECT_EQ(fill(write_of(a, b, 8), brief), std::pair(8, status::timeout));
+  EXPECT_EQ(perform_one<by_sole>(a, {.op = operation::nop}, brief).outcome, status::timeout)
+      << "nobody rang";
+  cw::buffer<completion> out(test_device(), 1);
+  start<by_thread>(ring_only{}, a.ep.device(), out.data());
+  EXPECT_EQ(perform_one<by_sole>(a, write_of(a, b, 8)).outcome, status::ok)
+      << "there is room again";
+  EXPECT_EQ(perform_one<by_sole>(a, refused_write_of(a, b)).why, syndrome::remote_access);
+  EXPECT_EQ(fill(write_of(a, b, 8), {}), std::pair(0, status::aborted));
 }
 
 struct ping {

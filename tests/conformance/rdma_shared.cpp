@@ -182,8 +182,7 @@ TEST_P(RdmaShared, WhenItIsEmptyTheSenderIsTold) {
 TEST_P(RdmaShared, AnEndpointThatFailedTakesNothingWithIt) {
   setting t(open(), options(16), 4, 2);
   EXPECT_EQ(t.post(0, 64, 4).outcome, status::ok);
-  request bad = write_of(*t.from[0], *t.to[0], 8);
-  bad.remote.rkey = 0;
+  const request bad = refused_write_of(*t.from[0], *t.to[0]);
   EXPECT_EQ(perform_one(*t.from[0], bad).why, syndrome::remote_access);
   if (over_soft()) {  // others tell the end that refused of it when they like
     EXPECT_EQ(received(*t.to[0], 1)[0].outcome, status::aborted) << "told, and not waited for";

@@ -86,8 +86,10 @@ class bench {
     for (const page& p : pages_) p.fill();
     reader in(input);
     const auto first = in.take<std::uint8_t>();
-    const rdma::shared_receive_queue shared = d_.make_shared_receive_queue({16});
     rdma::endpoint_options receiving = options_;
+    if ((first & 0x40U) != 0) receiving.sge = 3;
+    const rdma::shared_receive_queue shared =
+        d_.make_shared_receive_queue({.depth = 16, .sge = receiving.sge});
     if ((first & 0x80U) != 0) receiving.receives = &shared;
     rdma::endpoint a = d_.make_endpoint(options_);
     rdma::endpoint b = d_.make_endpoint(receiving);
@@ -158,23 +160,25 @@ class bench {
     }
   }
 
-  mlx5::data_segment make_receive(reader& in) {
-    const auto how = in.take<std::uint32_t>();
-    const rdma::memory_region& r = regions_[how & 1U];
-    return mlx5::make_data((how >> 1U) % 4096, r.device().lkey,
-                           r.device().address + (how >> 16U) % page::count);
+  void make_receive(mlx5::data_segment* at, std::uint32_t room, reader& in) {
+    for (std::uint32_t i = 0; i < room; ++i) {
+      const auto how = in.take<std::uint32_t>();
+      const rdma::memory_region& r = regions_[how & 1U];
+      at[i] = mlx5::make_data((how >> 1U) % 4096, r.device().lkey,
+                              r.device().address + (how >> 16U) % page::count);
+    }
   }
   void fill_receives(const rdma::endpoint& b, unsigned n, reader& in) {
     const provider::queues q = b.device().made_of().queues;
-    for (unsigned i = 0; i < n; ++i) q.receive[i] = make_receive(in);
+    for (unsigned i = 0; i < n; ++i) make_receive(q.receive_at(i), q.receive_pieces, in);
     provider::write_receive_record(q, n);
   }
   /// With links as they come, and a record that may say more than the queue holds.
   void fill_shared(const rdma::shared_receive_queue& to, unsigned n, reader& in) {
     const provider::shared_queue q = to.device().made_of().queue;
     for (unsigned i = 0; i < std::min(n, 16U); ++i) {
-      q.entries[i].data = make_receive(in);
-      if (i % 4 == 3) q.entries[i].link.next = in.take<std::uint16_t>();
+      make_receive(q.receive_at(i), q.pieces, in);
+      if (i % 4 == 3) q.link_at(i).next = in.take<std::uint16_t>();
     }
     provider::write_shared_record(q, n);
   }

@@ -191,7 +191,10 @@ struct beside_the_adapter {
 /// Every other entry is waited for.
 struct posting {
   CW_FN status operator()(const context& ctx, const view& ep, int who, int rounds) const {
-    const auto me = ctx.thread();
+    return post_all(ctx.thread(), ep, who, rounds);
+  }
+  template <class G>
+  CW_FN static status post_all(const G& me, const view& ep, int who, int rounds) {
     for (int i = 0; i < rounds; ++i) {
       const std::uint32_t data[2] = {static_cast<std::uint32_t>(who),
                                      static_cast<std::uint32_t>(i)};
@@ -203,6 +206,19 @@ struct posting {
       if (const completion c = ep.wait(me, p); c.outcome != status::ok) return c.outcome;
     }
     return ep.quiet(me).outcome;
+  }
+};
+
+/// One posts and nobody else does; all wait for each of its entries.
+struct posting_alone {
+  CW_FN status operator()(const context& ctx, const view& ep, int who, int rounds) const {
+    if (who == 0) return posting::post_all(dev::rdma::sole_producer{}, ep, who, rounds);
+    for (int i = 0; i < rounds; ++i) {
+      const auto at = static_cast<std::uint64_t>(i);
+      const completion c = ep.wait(ctx.thread(), {status::ok, at, at + 1});
+      if (c.outcome != status::ok) return c.outcome;
+    }
+    return status::ok;
   }
 };
 
@@ -242,7 +258,7 @@ struct sharing {
     std::uint64_t next = 0;
     bool second_ended = false;
     std::uint64_t address = 0;
-    const auto posted_to = [&](std::uint64_t i) { return q.queue.entries[i % depth].data.addr; };
+    const auto posted_to = [&](std::uint64_t i) { return q.queue.receive_at(i % depth)->addr; };
     return dev::poll_until(
         [&] {
           const bool last = dev::device_atomic<int>(out->finished).load(dev::order::acquire) == 2;
@@ -288,7 +304,11 @@ struct sharing {
 
 struct shared_memory {
   explicit shared_memory(cw::device_ref d)
-      : entries(d, depth), record(d, 1), taken(d, depth), state(d, 1), ends(d, depth) {}
+      : entries(d, 2 * std::size_t{depth}),
+        record(d, 1),
+        taken(d, depth),
+        state(d, 1),
+        ends(d, depth) {}
   [[nodiscard]] shared_view device() const {
     shared_view::parts p;
     p.queue = {entries.data(), record.data()};
@@ -302,7 +322,7 @@ struct shared_memory {
     return view(p);
   }
 
-  cw::buffer<mlx5::shared_receive> entries;
+  cw::buffer<mlx5::next_segment> entries;
   cw::buffer<mlx5::qp_record> record;
   cw::buffer<std::uint64_t> taken;
   cw::buffer<dev::rdma::queue_state> state;
@@ -403,6 +423,14 @@ TEST_P(RdmaModel, SeveralProducersOnASmallQueue) {
   expect_all(cw::schedule::exhaustive(1, 1000), 2, 1);
   expect_all(cw::schedule::random(20261116, 100), 2, 7);
   expect_all(cw::schedule::random(20261117, 60), 3, 5);
+}
+
+TEST_P(RdmaModel, OneWhoPostsAloneAndOthersWhoWait) {
+  explore<posting_alone>(cw::schedule::random(20261122, 100), 2, 7, {.by_record = true},
+                         [](const report& r, int i, const cw::schedule& at) {
+                           ASSERT_EQ(r.outcome[i], status::ok) << at.describe();
+                           ASSERT_EQ(r.seen[i], i == 0 ? 7 : 0) << at.describe();
+                         });
 }
 
 TEST_P(RdmaModel, AnAdapterThatLooksAtTheRecord) {

@@ -34,7 +34,6 @@ static_assert(offsetof(mlx5::data_segment, addr) == offsetof(mlx5_wqe_data_seg, 
 static_assert(sizeof(mlx5::next_segment) == sizeof(mlx5_wqe_srq_next_seg));
 static_assert(offsetof(mlx5::next_segment, next) ==
               offsetof(mlx5_wqe_srq_next_seg, next_wqe_index));
-static_assert(offsetof(mlx5::shared_receive, data) == sizeof(mlx5_wqe_srq_next_seg));
 
 static_assert(sizeof(mlx5::atomic_segment) == sizeof(mlx5_wqe_atomic_seg));
 static_assert(offsetof(mlx5::atomic_segment, swap_add) == offsetof(mlx5_wqe_atomic_seg, swap_add));

@@ -211,7 +211,7 @@ TEST(Mlx5Commands, ConnectingOverEthernetAndInfiniBand) {
 
 TEST(Mlx5Commands, ReceivesThatQueuePairsShare) {
   setting t;
-  cw::buffer<cw::device::mlx5::shared_receive> receives(setting::cpu(), 8);
+  cw::buffer<cw::device::mlx5::next_segment> receives(setting::cpu(), 2 * 8);
   {
     verbs::mlx5_shared shared(t.control, {setting::cpu(), {receives.data(), t.records.data()}, 8});
     t.s.shared = &shared;
@@ -248,6 +248,19 @@ TEST(Mlx5Commands, ReceivesThatQueuePairsShare) {
                                    {0x3f, 0x108},
                                    {0x42, 0x107},
                                    {0x43, 0x80000000}}));
+}
+
+TEST(Mlx5Commands, ReceivesOfSeveralPieces) {
+  setting t;
+  t.s.queues.receive_pieces = 4;
+  const verbs::mlx5_pair p(t.control, t.s);
+  EXPECT_THAT(t.control->calls, testing::Contains("memory 3072")) << "32 * 4 * 16, 16 * 64";
+  EXPECT_EQ(words_of(t.control->commands[2])[0x8], 0x002a2000U) << "2^2 times 16 bytes";
+  cw::buffer<cw::device::mlx5::next_segment> receives(setting::cpu(), 8 * std::size_t{8});
+  const verbs::mlx5_shared shared(t.control,
+                                  {setting::cpu(), {receives.data(), t.records.data(), 7}, 8, 7});
+  EXPECT_THAT(t.control->calls, testing::Contains("memory 1024"));
+  EXPECT_EQ(words_of(t.control->commands[4])[0x1c], 0x00070003U) << "2^7 bytes";
 }
 
 TEST(Mlx5Commands, WhatWasMadeIsUndoneInReverse) {

@@ -83,19 +83,19 @@ struct alignas(unit_bytes) data_segment {
   std::uint32_t lkey;
   std::uint64_t addr;
 };
-/// The lkey of a receive entry's segments that are not used.
+/// A receive entry is as many data segments as its queue has for each; where it has fewer pieces,
+/// one of no bytes with this key ends it.
 inline constexpr std::uint32_t invalid_lkey = 0x100;
+/// What a byte_count of 0 means otherwise.
+inline constexpr std::uint32_t longest_piece = 1U << 31U;
 
-/// A receive of a queue that is shared: adapters go from place to place as these say.
+/// Before the data segments of a receive that is shared: adapters go from place to place as these
+/// say.
 struct alignas(unit_bytes) next_segment {
   std::uint8_t reserved[2];
   std::uint16_t next;
   std::uint8_t signature;
   std::uint8_t reserved_too[11];
-};
-struct shared_receive {
-  next_segment link;
-  data_segment data;
 };
 
 struct alignas(unit_bytes) atomic_segment {

@@ -135,6 +135,13 @@ struct completion {
   }
 }
 
+/// A thread that alone posts to an endpoint; in the place of a group, for posts that take no locks
+/// and no atomic operations. As long as one does, nobody else posts to that endpoint, rings or
+/// calls quiet(); who does before or afterwards is ordered with it, by a barrier or by a kernel's
+/// end. Completions are anybody's to read.
+///   ep.write(sole_producer{}, mine.local(), theirs.remote(), bytes);
+class sole_producer : public thread_group {};
+
 // ---- what an endpoint is made of
 
 /// What the threads that post to one work queue share, in the device's memory. Indices count blocks
@@ -152,7 +159,7 @@ struct queue_state {
 /// What the threads that read one completion queue share, in the device's memory.
 struct cq_state {
   alignas(line_bytes) std::uint64_t lock;
-  std::uint64_t index;  ///< of the next to be read
+  std::uint64_t index;  ///< of the next to be read; of the send queue's read without the lock, too
   std::uint64_t idle;   ///< looks in a row that found none
 };
 
@@ -201,10 +208,23 @@ struct mlx5_provider {
     completion_queue sent;
     completion_queue received;
     std::uint32_t qpn = 0;
+    std::uint32_t receive_pieces = 1;  ///< that a receive has room for: a power of two
+
+    [[nodiscard]] CW_FN mlx5::data_segment* receive_at(std::uint64_t place) const noexcept {
+      return receive + place * receive_pieces;
+    }
   };
   struct shared_queue {
-    mlx5::shared_receive* entries = nullptr;
+    mlx5::next_segment* entries = nullptr;
     mlx5::qp_record* record = nullptr;
+    std::uint32_t pieces = 1;  ///< that a receive has room for: with its link a power of two
+
+    [[nodiscard]] CW_FN mlx5::next_segment& link_at(std::uint64_t place) const noexcept {
+      return entries[place * (pieces + 1)];
+    }
+    [[nodiscard]] CW_FN mlx5::data_segment* receive_at(std::uint64_t place) const noexcept {
+      return reinterpret_cast<mlx5::data_segment*>(&link_at(place) + 1);
+    }
   };
   /// A completion as it was found.
   struct found {
@@ -219,12 +239,11 @@ struct mlx5_provider {
   CW_FN static void write_entry(const queues& q, std::uint32_t depth, std::uint64_t index,
                                 const request& r, bool signalled) noexcept;
   CW_FN static void write_receive(const queues& q, std::uint32_t depth, std::uint64_t index,
-                                  const local_memory& to, std::uint32_t bytes) noexcept;
+                                  const segment_list& to) noexcept;
   CW_FN static void write_send_record(const queues& q, std::uint64_t index) noexcept;
   CW_FN static void write_receive_record(const queues& q, std::uint64_t index) noexcept;
   CW_FN static void write_shared_receive(const shared_queue& q, std::uint32_t depth,
-                                         std::uint64_t index, const local_memory& to,
-                                         std::uint32_t bytes) noexcept;
+                                         std::uint64_t index, const segment_list& to) noexcept;
   CW_FN static void write_shared_record(const shared_queue& q, std::uint64_t index) noexcept;
   CW_FN static void ring(const queues& q, std::uint64_t index) noexcept;
   /// The completion at `index`; false when there is none yet. `done`: of the work queue.
@@ -238,6 +257,10 @@ struct mlx5_provider {
     return mlx5::swapped(raw);  // adapters write the 4-byte ones in network order
   }
 };
+
+namespace impl {
+struct place;
+}
 
 // ---- the endpoint
 
@@ -256,7 +279,7 @@ class basic_endpoint {
     cq_state* received = nullptr;
     shared_places shared;  ///< where receives are posted, if not to `receive`
     const endpoint_events* events = nullptr;
-    verbs::soft_nic* nic = nullptr;  ///< for kernels on CPU threads; null: nobody who naps
+    verbs::nic_call* nic = nullptr;  ///< for kernels on CPU threads; null: nobody who naps
     std::uint32_t inline_bytes = 0;
     std::uint32_t sge = 1;
     wait_limits limits;
@@ -363,6 +386,9 @@ class basic_endpoint {
   template <group G>
   [[nodiscard]] CW_FN posted post_recv(const G& g, local_memory to,
                                        std::uint32_t bytes) const noexcept;
+  /// The same into several pieces, each filled before the next.
+  template <group G>
+  [[nodiscard]] CW_FN posted post_recv(const G& g, const segment_list& to) const noexcept;
   /// `r.op` is fetch_add or compare_swap.
   template <group G>
   [[nodiscard]] CW_FN posted post_atomic(const G& g, const request& r) const noexcept;
@@ -423,9 +449,11 @@ class basic_endpoint {
   template <group G, class F>
   [[nodiscard]] CW_FN posted write_entries(const G& g, std::uint32_t count, std::uint32_t blocks,
                                            F&& make) const noexcept;
+  [[nodiscard]] CW_FN impl::place wait_for_room(std::uint32_t blocks) const noexcept;
   CW_FN void ring(std::uint64_t ready) const noexcept;
   CW_FN void hear_event(std::uint64_t done) const noexcept;
   CW_FN bool drain_sent(completion* one) const noexcept;
+  [[nodiscard]] CW_FN bool shows_completion(std::uint64_t done) const noexcept;
   [[nodiscard]] CW_FN bool take_received(completion& c) const noexcept;
   [[nodiscard]] CW_FN bool hears_no_receives() const noexcept;
   [[nodiscard]] CW_FN completion await(std::uint64_t first, std::uint64_t end) const noexcept;

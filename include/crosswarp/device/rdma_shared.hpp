@@ -23,6 +23,7 @@ class basic_shared_receive_queue {
     typename Provider::shared_queue queue;
     work_queue posts;
     std::uint64_t* taken = nullptr;  ///< see shared_places
+    std::uint32_t sge = 1;
     wait_limits limits;
   };
 
@@ -42,6 +43,10 @@ class basic_shared_receive_queue {
   template <group G>
   [[nodiscard]] CW_FN posted post_recv(const G& g, local_memory to,
                                        std::uint32_t bytes) const noexcept;
+  /// The same into several pieces, each filled before the next: up to
+  /// shared_receive_queue_options::sge, none of them empty; else invalid.
+  template <group G>
+  [[nodiscard]] CW_FN posted post_recv(const G& g, const segment_list& to) const noexcept;
   /// The adapter may use what was posted before.
   /// Callers: all threads of `g`; they sync first.    Fails: as above.
   template <group G>

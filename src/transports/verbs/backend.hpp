@@ -34,6 +34,7 @@ struct shared_setup {
   /// Its places are linked to a ring.
   device::rdma::mlx5_provider::shared_queue queue;
   std::uint32_t depth = 0;
+  int sge = 1;  ///< that were asked for
 };
 
 struct qp_setup {
@@ -65,8 +66,8 @@ class queue_pair {
   /// Where kernels ring, mapped for them.
   [[nodiscard]] virtual std::uint64_t* doorbell() const noexcept = 0;
   [[nodiscard]] virtual endpoint_address address() const noexcept = 0;
-  /// Who is to be called after a ring, by kernels on CPU threads; null: nobody.
-  [[nodiscard]] virtual soft_nic* nic() const noexcept { return nullptr; }
+  /// What is to be called after a ring, by kernels on CPU threads; null: nothing.
+  [[nodiscard]] virtual nic_call* nic() const noexcept { return nullptr; }
   virtual void connect(const endpoint_address& peer) = 0;
   [[nodiscard]] virtual endpoint_state state() = 0;
 };

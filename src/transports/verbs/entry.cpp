@@ -112,7 +112,7 @@ bool read_data(unit_reader& units, entry& e) noexcept {
   if ((swapped(head.byte_count) & mlx5::inline_flag) != 0) {
     return read_inline(units, swapped(head.byte_count), e);
   }
-  constexpr std::uint64_t most = 1ULL << 31U;
+  constexpr std::uint64_t most = mlx5::longest_piece;
   std::uint64_t total = 0;
   mlx5::data_segment s{};
   while (units.take(s)) {
@@ -138,6 +138,19 @@ bool read_body(unit_reader& units, std::uint8_t opmod, entry& e) noexcept {
 }
 
 }  // namespace
+
+receive_entry read_receive(const mlx5::data_segment* at, std::uint32_t room) noexcept {
+  receive_entry e;
+  for (; e.count < std::min<std::size_t>(room, receive_entry::most_pieces); ++e.count) {
+    mlx5::data_segment s{};
+    std::memcpy(&s, at + e.count, sizeof(s));
+    if (s.byte_count == 0 && swapped(s.lkey) == mlx5::invalid_lkey) break;
+    const std::uint32_t bytes = s.byte_count == 0 ? mlx5::longest_piece : swapped(s.byte_count);
+    e.pieces[e.count] = {swapped(s.addr), swapped(s.lkey), bytes};
+    e.bytes += bytes;
+  }
+  return e;
+}
 
 bool read_entry(const std::byte* queue, std::uint32_t depth, std::uint64_t index,
                 std::uint64_t available, std::uint32_t qpn, entry& e) noexcept {

@@ -1,4 +1,4 @@
-// Reading send entries: bytes that a kernel wrote, of which nothing is believed.
+// Reading entries: bytes that a kernel wrote, of which nothing is believed.
 #pragma once
 
 #include <array>
@@ -35,6 +35,17 @@ struct entry {
   bool inlined = false;
   std::array<std::byte, std::size_t{mlx5::most_units} * mlx5::unit_bytes> inline_data;
 };
+
+/// A receive, likewise.
+struct receive_entry {
+  /// As many as there is room for behind the link of a shared one.
+  static constexpr std::size_t most_pieces = 2 * entry::most_segments - 1;
+  std::uint64_t bytes = 0;  ///< of all pieces
+  std::size_t count = 0;
+  std::array<entry::segment, most_pieces> pieces;
+};
+/// Reads a receive that has room for `room` pieces.
+[[nodiscard]] receive_entry read_receive(const mlx5::data_segment* at, std::uint32_t room) noexcept;
 
 /// Whether there is such an opcode.
 [[nodiscard]] bool is_known(mlx5::opcode op) noexcept;

@@ -87,7 +87,8 @@ bits create(const queue_pair& q) {
   b.set(context_at + 0x13, 2, migrated);
   b.set(context_at + 0x28, 24, q.domain);
   if (q.receive_depth > 0) {
-    b.set(context_at + 0x49, 4, log2_of(q.receive_depth));  // of 16 bytes each
+    b.set(context_at + 0x49, 4, log2_of(q.receive_depth));
+    b.set(context_at + 0x4d, 3, log2_of(q.receive_bytes / 16));
   } else {
     b.set(context_at + 0x565, 3, receives_are_shared);
     b.set(context_at + 0x568, 24, q.shared);
@@ -109,13 +110,12 @@ bits create(const shared_receives& q) {
   constexpr std::size_t context = 0x100;
   constexpr std::size_t queue = context + 0x180;
   constexpr std::uint64_t ready = 1;
-  constexpr std::uint64_t log_of_entry = 5;  // 32 bytes: a link, and one piece of memory
   bits b = begin(operation::create_shared_receives, 0x880 / 8);
   b.set(context + 0x8, 4, ready);
   // The kind of queue stays 0: a list, by links in its entries.
   b.set(queue + 0x48, 24, q.domain);
   b.set(queue + 0x80, 64, q.record.offset);
-  b.set(queue + 0x10c, 4, log_of_entry);
+  b.set(queue + 0x10c, 4, log2_of(q.entry_bytes));
   b.set(queue + 0x11b, 5, log2_of(q.depth));
   b.set(queue + 0x120, 2, 3);  // record and entries are in registered memory
   b.set(queue + 0x140, 32, q.record.memory);

@@ -46,10 +46,11 @@ struct completion_queue {
 struct queue_pair {
   std::uint32_t domain = 0;
   std::uint32_t doorbell_page = 0;
-  std::uint32_t send_depth = 0;     ///< powers of two
-  std::uint32_t receive_depth = 0;  ///< 0: it has none
-  std::uint32_t shared = 0;         ///< then: the number of receives that it shares
-  std::uint32_t sent = 0;           ///< numbers of completion queues
+  std::uint32_t send_depth = 0;      ///< powers of two
+  std::uint32_t receive_depth = 0;   ///< 0: it has none
+  std::uint32_t receive_bytes = 16;  ///< of an entry
+  std::uint32_t shared = 0;          ///< then: the number of receives that it shares
+  std::uint32_t sent = 0;            ///< numbers of completion queues
   std::uint32_t received = 0;
   place queues;  ///< the receive queue, if any, and the send queue behind it
   place record;
@@ -59,7 +60,8 @@ struct queue_pair {
 /// Receives that queue pairs share.
 struct shared_receives {
   std::uint32_t domain = 0;
-  std::uint32_t depth = 0;  ///< a power of two
+  std::uint32_t depth = 0;  ///< powers of two
+  std::uint32_t entry_bytes = 32;
   place entries;
   place record;
 };

@@ -222,37 +222,18 @@ class mlx5_adapter final : public adapter {
   std::shared_ptr<adapter_control> control_;
 };
 
-class mlx5_fabric_type final : public fabric {
- public:
-  mlx5_fabric_type() {
+}  // namespace
+
+std::shared_ptr<fabric> mlx5_fabric() {
+  return fabric_of<mlx5_adapter>::get([] {
     const mlx5dv& m = mlx5dv::load();
     const auto open = [&](ibv_device* d) {
       mlx5dv_context_attr with{};
       with.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
       return m.open_device(d, &with);
     };
-    for (auto& c : open_all(ibverbs::load(), m.is_supported, open)) {
-      adapters_.push_back(std::make_shared<mlx5_adapter>(std::move(c)));
-    }
-  }
-  [[nodiscard]] std::vector<std::shared_ptr<adapter>> adapters() override { return adapters_; }
-
- private:
-  std::vector<std::shared_ptr<adapter>> adapters_;
-};
-
-}  // namespace
-
-std::shared_ptr<fabric> mlx5_fabric() {
-  static std::mutex mutex;
-  static std::weak_ptr<mlx5_fabric_type> living;
-  const std::scoped_lock lock(mutex);
-  auto f = living.lock();
-  if (f == nullptr) {
-    f = std::make_shared<mlx5_fabric_type>();
-    living = f;
-  }
-  return f;
+    return open_all(ibverbs::load(), m.is_supported, open);
+  });
 }
 
 }  // namespace crosswarp::verbs

@@ -57,7 +57,8 @@ mlx5_shared::mlx5_shared(std::shared_ptr<mlx5_control> c, const shared_setup& s)
   mlx5_command::shared_receives q;
   q.domain = made_.control().domain();
   q.depth = s.depth;
-  q.entries = made_.add_memory(s.queue.entries, s.depth * sizeof(*s.queue.entries));
+  q.entry_bytes = (s.queue.pieces + 1) * device::mlx5::unit_bytes;
+  q.entries = made_.add_memory(s.queue.entries, std::size_t{s.depth} * q.entry_bytes);
   q.record = made_.add_memory(s.queue.record, sizeof(*s.queue.record));
   number_ = made_.make(mlx5_command::create(q));
 }
@@ -77,7 +78,8 @@ mlx5_pair::mlx5_pair(std::shared_ptr<mlx5_control> c, const qp_setup& s)
   if (s.shared != nullptr) q.shared = static_cast<const mlx5_shared*>(s.shared)->number();
   q.sent = make_completions(s.queues.sent);
   q.received = make_completions(s.queues.received);
-  const std::size_t receives = s.receive_depth * sizeof(device::mlx5::data_segment);
+  q.receive_bytes = s.queues.receive_pieces * device::mlx5::unit_bytes;
+  const std::size_t receives = std::size_t{s.receive_depth} * q.receive_bytes;
   q.queues = made_.add_memory(s.queues.receive,
                               receives + s.send_depth * std::size_t{device::mlx5::block_bytes});
   q.record = made_.add_memory(s.queues.record, sizeof(*s.queues.record));
@@ -103,8 +105,9 @@ std::uint32_t mlx5_pair::make_completions(const device::rdma::mlx5_provider::com
 void mlx5_pair::connect(const endpoint_address& peer) {
   check_peer(peer);
   if (state() != endpoint_state::made) {
-    throw error(errc::invalid_argument, "connect",
-                "the endpoint is connected already, or has failed; make another one");
+    throw error(
+        errc::invalid_argument, "connect",
+        "the endpoint is connected already, or has failed; reset() it, or make another one");
   }
   const auto& o = setup_.options;
   const mlx5_control::port_facts port = made_.control().port(o.port);

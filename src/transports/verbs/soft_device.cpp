@@ -142,7 +142,7 @@ class soft_queue_pair final : public queue_pair {
   soft_queue_pair& operator=(const soft_queue_pair&) = delete;
   [[nodiscard]] std::uint32_t qpn() const noexcept override { return made_.qpn; }
   [[nodiscard]] std::uint64_t* doorbell() const noexcept override { return made_.doorbell; }
-  [[nodiscard]] soft_nic* nic() const noexcept override { return &nic_; }
+  [[nodiscard]] nic_call* nic() const noexcept override { return made_.call; }
   [[nodiscard]] endpoint_address address() const noexcept override { return where_; }
   void connect(const endpoint_address& peer) override {
     if (peer.qpn == 0) {

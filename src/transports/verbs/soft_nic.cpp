@@ -42,8 +42,9 @@ void soft_nic::rouse() const noexcept {
 void soft_nic::hear() const noexcept {
   if (asleep_.load(std::memory_order_relaxed)) rouse();
 }
-void call_nic(soft_nic& n) noexcept {
-  n.hear();
+void call_nic(nic_call& c) noexcept {
+  c.rang.store(true, std::memory_order_release);  // pairs with look_at_bells()
+  c.nic.hear();
 }
 
 /// Any thread: those that launch kernels.
@@ -134,7 +135,8 @@ std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s, std::ui
   auto place = std::find(at.owners.begin(), at.owners.end(), nullptr);
   if (place == at.owners.end()) place = at.owners.insert(place, nullptr);
   if (number == by_number_.end()) number = by_number_.insert(number, nullptr);
-  auto made = std::make_unique<qp>(s);
+  const auto bell = static_cast<std::size_t>(place - at.owners.begin());
+  auto made = std::make_unique<qp>(s, nic_call{*this, at.rang[bell / bell_page::of_group]});
   // Counted up with each use of a place, so that an answer to an old one finds no new one. From 1:
   // a doorbell that was never rung shows 0.
   const auto place_number = static_cast<std::uint32_t>(number - by_number_.begin()) + 1;
@@ -142,13 +144,10 @@ std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s, std::ui
   made->self = {fabric_, number_, made->qpn};
   made->shared = shared == 0 ? nullptr : shared_.at(shared).get();
   made->page = &at;
-  made->bell = static_cast<std::size_t>(place - at.owners.begin());
-  at.seen.resize(at.owners.size());
-  at.seen[made->bell] = 0;
-  at.words.data()[made->bell] = 0;
+  made->bell = bell;
   *place = made.get();
   *number = made.get();
-  const made_qp result{made->qpn, at.words.data() + made->bell};
+  const made_qp result{made->qpn, at.words.data() + bell, &made->call};
   qps_[made->qpn] = std::move(made);
   return result;
 }
@@ -157,7 +156,12 @@ void soft_nic::remove_qp(std::uint32_t qpn) {
   run([&] {
     qp& q = *qps_.at(qpn);
     end_shared(q);
-    q.page->owners[q.bell] = nullptr;
+    bell_page& at = *q.page;
+    at.owners[q.bell] = nullptr;
+    at.seen[q.bell] = 0;
+    at.words.data()[q.bell] = 0;
+    while (!at.owners.empty() && at.owners.back() == nullptr) at.owners.pop_back();
+    if (now_of_ == &q) now_of_ = nullptr;
     by_number_[(qpn & 0xfffU) - 1] = nullptr;
     std::erase(active_, &q);
     std::erase(failed_, &q);
@@ -169,8 +173,9 @@ void soft_nic::connect(std::uint32_t qpn, const endpoint_address& peer) {
   run([&] {
     qp& q = *qps_.at(qpn);
     if (q.state != endpoint_state::made) {
-      throw error(errc::invalid_argument, "connect",
-                  "the endpoint is connected already, or has failed; make another one");
+      throw error(
+          errc::invalid_argument, "connect",
+          "the endpoint is connected already, or has failed; reset() it, or make another one");
     }
     wire_->learn(peer);
     q.peer = {peer.fabric, peer.device, peer.qpn};
@@ -198,13 +203,15 @@ bool soft_nic::chance(int of_thousand) {
 void soft_nic::work() {
   auto last = clock::now();
   for (std::uint32_t look = 1;; ++look) {
-    if (posted_.load(std::memory_order_relaxed) && !hear_posts()) return;
+    const bool posted = posted_.load(std::memory_order_relaxed);
+    if (posted && !hear_posts()) return;
     if (launched_.load(std::memory_order_relaxed)) {
       launched_.store(false, std::memory_order_relaxed);
       last = clock::now();
     }
     const bool heard = wire_ != nullptr && wire_->progress();
-    const bool rung = look_at_bells();
+    // Who fills queues by hand calls nobody.
+    const bool rung = look_at_bells(posted || look % 64 == 0);
     const bool moved = serve_all();
     if (heard || rung || moved) {
       last = clock::now();
@@ -252,20 +259,35 @@ void soft_nic::rest(clock::duration idle_for) {
   [[maybe_unused]] const ssize_t n = ::read(wake_, &rung, sizeof(rung));
 }
 
-bool soft_nic::look_at_bells() {
+/// At those of groups that were called for, or at `all`: of a GPU's kernels, which cannot call, it
+/// is all of them in any case.
+bool soft_nic::look_at_bells(bool all) {
   bool any = false;
   for (const auto& page : pages_) {
-    std::uint64_t* const words = page->words.data();
-    for (std::size_t i = 0; i < page->owners.size(); ++i) {
-      // Relaxed: most of them have not changed.
-      if (shared(words[i]).load(std::memory_order_relaxed) == page->seen[i]) continue;
-      if (page->owners[i] == nullptr) continue;
-      const std::uint64_t bell =
-          shared(words[i]).load(std::memory_order_acquire);  // pairs with mlx5_provider::ring()
-      page->seen[i] = bell;
-      hear_bell(*page->owners[i], bell);
-      any = true;
+    for (std::size_t first = 0; first < page->owners.size(); first += bell_page::of_group) {
+      std::atomic<bool>& rang = page->rang[first / bell_page::of_group];
+      // Taken before the look: a ring that this misses is called for again. pairs with call_nic()
+      const bool called =
+          rang.load(std::memory_order_relaxed) && rang.exchange(false, std::memory_order_acquire);
+      if (called || all || !page->calls) any = hear_group(*page, first) || any;
     }
+  }
+  return any;
+}
+
+bool soft_nic::hear_group(bell_page& page, std::size_t first) {
+  bool any = false;
+  std::uint64_t* const words = page.words.data();
+  const std::size_t end = std::min(first + bell_page::of_group, page.owners.size());
+  for (std::size_t i = first; i < end; ++i) {
+    // Relaxed: most of them have not changed.
+    if (shared(words[i]).load(std::memory_order_relaxed) == page.seen[i]) continue;
+    if (page.owners[i] == nullptr) continue;
+    const std::uint64_t bell =
+        shared(words[i]).load(std::memory_order_acquire);  // pairs with mlx5_provider::ring()
+    page.seen[i] = bell;
+    hear_bell(*page.owners[i], bell);
+    any = true;
   }
   return any;
 }

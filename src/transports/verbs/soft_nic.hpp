@@ -39,6 +39,7 @@ class soft_nic {
   struct made_qp {
     std::uint32_t qpn = 0;
     std::uint64_t* doorbell = nullptr;
+    nic_call* call = nullptr;
   };
   /// Receives that queue pairs share, by a number of this NIC's.
   std::uint32_t add_shared(const shared_setup& s);
@@ -55,7 +56,7 @@ class soft_nic {
   /// Ends its thread. What it is asked afterwards is not done.
   void stop();
 
-  /// A kernel on a CPU thread rang.
+  /// A kernel on a CPU thread rang, and said whose bell.
   void hear() const noexcept;
 
   /// Has the thread run `f`, soon.
@@ -74,7 +75,6 @@ class soft_nic {
   using clock = std::chrono::steady_clock;
   struct flight;
   struct shared_queue;
-  struct receive;
   struct qp;
   struct bell_page;
 
@@ -89,7 +89,8 @@ class soft_nic {
   void rouse() const noexcept;
   void expect_bells() noexcept;
   bool hear_posts();
-  bool look_at_bells();
+  bool look_at_bells(bool all);
+  bool hear_group(bell_page& page, std::size_t first);
   bool serve_all();
   void rest(clock::duration idle_for);
 
@@ -99,8 +100,8 @@ class soft_nic {
   bool is_late(qp& q);
   [[nodiscard]] bool read(qp& q, std::uint64_t index);
   [[nodiscard]] bool start(qp& q);
-  [[nodiscard]] static bool must_wait(qp& q);
-  [[nodiscard]] bool gather(qp& q);
+  [[nodiscard]] bool must_wait(qp& q);
+  [[nodiscard]] bool gather();
   [[nodiscard]] bool transmit(qp& q);
   static void go_back(qp& q, std::uint32_t psn);
   void retry(qp& q, int& tried, int limit, clock::duration after, mlx5::syndrome why);
@@ -120,7 +121,9 @@ class soft_nic {
   answer answer_atomic(qp& q, const request& r);
   answer refuse(qp& q, mlx5::syndrome why);
   [[nodiscard]] static bool has_receive(const qp& q);
-  [[nodiscard]] static receive take_receive(qp& q);
+  [[nodiscard]] static std::uint64_t take_receive(qp& q);
+  [[nodiscard]] static receive_entry next_receive(qp& q);
+  [[nodiscard]] bool aim(const receive_entry& at, std::uint64_t offset, std::uint64_t bytes);
   static std::uint64_t end_receive(qp& q);
   bool flush_receives(qp& q);
   bool end_shared(qp& q);
@@ -147,7 +150,14 @@ class soft_nic {
   std::vector<qp*> active_;  ///< have entries to carry out
   std::vector<qp*> failed_;  ///< have receives to flush, now or later
   std::mt19937_64 random_;
-  piece answered_;  ///< what the last answer points to
+  // The entry that was read last, if any. Not one for each queue pair: of a thousand they would
+  // not be in a cache.
+  const qp* now_of_ = nullptr;
+  std::uint64_t now_index_ = 0;
+  entry now_;
+  std::vector<piece> pieces_;  ///< its data, checked
+  std::vector<piece> aimed_;   ///< where a message goes, checked
+  piece answered_;             ///< what the last answer points to
   std::atomic<bool> link_{true};
   // Kernels were launched: they may ring soon.
   std::atomic<bool> launched_{false};

@@ -92,33 +92,34 @@ bool soft_nic::serve(qp& q) {
   return moved;
 }
 
-/// `now` is the entry at `index`; false when that is none.
+/// `now_` is the entry at `index`; false when that is none.
 bool soft_nic::read(qp& q, std::uint64_t index) {
-  if (q.read && q.now_index == index) return true;
-  q.read =
-      read_entry(q.setup.queues.send, q.setup.send_depth, index, q.target - index, q.qpn, q.now);
-  q.now_index = index;
-  return q.read;
+  if (now_of_ == &q && now_index_ == index) return true;
+  const bool sound =
+      read_entry(q.setup.queues.send, q.setup.send_depth, index, q.target - index, q.qpn, now_);
+  now_of_ = sound ? &q : nullptr;
+  now_index_ = index;
+  return sound;
 }
 
 /// Sends the next request; false when it has to wait for those before it, or for room.
 bool soft_nic::start(qp& q) {
   // Part of it may have been sent, and it may be another since: it lies in a kernel's memory.
-  const bool sound = read(q, q.next) && (q.offset == 0 || q.offset < q.now.bytes);
+  const bool sound = read(q, q.next) && (q.offset == 0 || q.offset < now_.bytes);
   // Failures are told in order, and what does nothing ends after all before it.
-  if (q.under_way() > 0 && (!sound || q.now.op == opcode::nop || must_wait(q))) return false;
+  if (q.under_way() > 0 && (!sound || now_.op == opcode::nop || must_wait(q))) return false;
   if (!sound) {
     fail(q, syndrome::local_qp_operation);
     return true;
   }
-  if (q.now.op == opcode::nop) {
-    q.next += q.now.blocks;
+  if (now_.op == opcode::nop) {
+    q.next += now_.blocks;
     q.delayed = false;
-    succeed(q, {.index = q.head, .blocks = q.now.blocks, .signalled = q.now.signalled});
+    succeed(q, {.index = q.head, .blocks = now_.blocks, .signalled = now_.signalled});
     return true;
   }
   // Again with each try: memory may be gone, and a write's data is what it is when it is sent.
-  if (!gather(q)) {
+  if (!gather()) {
     if (q.under_way() > 0) return false;
     fail(q, syndrome::local_protection);
     return true;
@@ -128,7 +129,7 @@ bool soft_nic::start(qp& q) {
 
 /// Whether what was read before must be here first.
 bool soft_nic::must_wait(qp& q) {
-  if (!q.now.fenced) return false;
+  if (!now_.fenced) return false;
   for (std::uint32_t n = q.oldest; n != q.psn; ++n) {
     if (fetches(q.at(n).op)) return true;
   }
@@ -136,26 +137,26 @@ bool soft_nic::must_wait(qp& q) {
 }
 
 /// The entry's own memory, as far as it may be used so.
-bool soft_nic::gather(qp& q) {
-  const entry& e = q.now;
-  q.pieces.clear();
+bool soft_nic::gather() {
+  const entry& e = now_;
+  pieces_.clear();
   if (e.inlined) {
-    q.pieces.push_back(own_piece(e.inline_data.data(), e.bytes));
+    pieces_.push_back(own_piece(e.inline_data.data(), e.bytes));
     return true;
   }
   const access want = fetches(e.op) ? access::local_write : access::none;
   return std::all_of(e.data.begin(), e.data.begin() + static_cast<std::ptrdiff_t>(e.segments),
                      [&](const entry::segment& s) {
                        if (s.bytes == 0) return true;
-                       q.pieces.emplace_back();
-                       return keys_.find(s.key, s.address, s.bytes, want, q.pieces.back()) ==
+                       pieces_.emplace_back();
+                       return keys_.find(s.key, s.address, s.bytes, want, pieces_.back()) ==
                               key_table::verdict::ok;
                      });
 }
 
 /// Sends the entry's next request; false when there is no room for it.
 bool soft_nic::transmit(qp& q) {
-  const entry& e = q.now;
+  const entry& e = now_;
   request r;
   r.from = q.self;
   r.to = q.peer;
@@ -170,8 +171,8 @@ bool soft_nic::transmit(qp& q) {
   // Only the end of a message tells of it.
   if (!r.last && e.op == opcode::rdma_write_imm) r.op = opcode::rdma_write;
   r.word = e.word;
-  if (r.bytes < e.bytes) cut(q.pieces, q.offset, r.bytes);
-  if (!fetches(e.op)) r.payload = q.pieces;
+  if (r.bytes < e.bytes) cut(pieces_, q.offset, r.bytes);
+  if (!fetches(e.op)) r.payload = pieces_;
 
   if (q.under_way() == 0) q.answer_by = {};
   q.at(q.psn++) = {q.next, e.blocks, e.op, e.signalled, r.last, e.bytes, q.offset, r.bytes};
@@ -254,17 +255,17 @@ void soft_nic::retry(qp& q, int& tried, int limit, clock::duration after, syndro
 /// Puts what was fetched where the entry wants it; false when it has failed.
 bool soft_nic::take_answer(qp& q, const flight& f, const answer& a) {
   // Read again, unless it was read last: so it may not be what it was.
-  const bool same = read(q, f.index) && q.now.op == f.op && gather(q);
+  const bool same = read(q, f.index) && now_.op == f.op && gather();
   const bool is_read = f.op == opcode::rdma_read;
   std::size_t bytes = 0;
   for (const piece& p : a.payload) bytes += p.bytes;
   const std::uint32_t narrow = swapped(static_cast<std::uint32_t>(a.word));  // as adapters do
-  const piece held = q.now.word.width == 8 ? own_piece(&a.word, sizeof(a.word))
-                                           : own_piece(&narrow, sizeof(narrow));
-  if (same && is_read) cut(q.pieces, f.offset, f.bytes);
+  const piece held = now_.word.width == 8 ? own_piece(&a.word, sizeof(a.word))
+                                          : own_piece(&narrow, sizeof(narrow));
+  if (same && is_read) cut(pieces_, f.offset, f.bytes);
   if (is_read && bytes != f.bytes) {
     fail(q, syndrome::bad_response);
-  } else if (!same || !copy_pieces(q.pieces, is_read ? a.payload : std::span(&held, 1))) {
+  } else if (!same || !copy_pieces(pieces_, is_read ? a.payload : std::span(&held, 1))) {
     fail(q, syndrome::local_protection);
   } else {
     return true;
@@ -311,16 +312,15 @@ void soft_nic::lose(const station& nic) {
 /// An entry that is not carried out. Only how long it is matters.
 void soft_nic::end_in_error(qp& q, syndrome why) {
   const std::uint64_t index = q.head;
-  q.now.op = opcode::nop;
+  now_.op = opcode::nop;
   if (q.head != q.target) {
-    (void)read_entry(q.setup.queues.send, q.setup.send_depth, index, q.target - index, q.qpn,
-                     q.now);
-    q.head += q.now.blocks;
+    (void)read_entry(q.setup.queues.send, q.setup.send_depth, index, q.target - index, q.qpn, now_);
+    q.head += now_.blocks;
   }
-  q.read = false;
+  now_of_ = nullptr;
   q.next = q.head;
   complete(q, q.sent,
-           {.what = cqe_opcode::requester_error, .of = q.now.op, .index = index, .why = why});
+           {.what = cqe_opcode::requester_error, .of = now_.op, .index = index, .why = why});
 }
 
 void soft_nic::flush(qp& q) {

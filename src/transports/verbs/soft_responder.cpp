@@ -1,5 +1,5 @@
 // The soft NIC's responders: they answer requests, and write completions.
-#include <cstring>
+#include <algorithm>
 
 #include "core/log.hpp"
 #include "transports/verbs/soft_parts.hpp"
@@ -54,30 +54,52 @@ bool soft_nic::has_receive(const qp& q) {
   return posted_until(*s.queue.record, q.shared->taken, s.depth) != q.shared->taken;
 }
 
-/// The one for the message that comes: the same until it ends. Only when there is one.
-soft_nic::receive soft_nic::take_receive(qp& q) {
-  receive r;
-  if (q.shared == nullptr) {
-    r.index = q.next_receive;
-    std::memcpy(&r.to, q.setup.queues.receive + (r.index & (q.setup.receive_depth - 1)),
-                sizeof(r.to));
-    return r;
-  }
+/// The index of the one for the message that comes: the same until it ends. Only when there is one.
+std::uint64_t soft_nic::take_receive(qp& q) {
+  if (q.shared == nullptr) return q.next_receive;
   if (!q.held) {
     shared_queue& from = *q.shared;
-    mlx5::shared_receive entry{};
-    std::memcpy(&entry, from.setup.queue.entries + from.place, sizeof(entry));
-    q.held = receive{from.place, entry.data};
+    q.held = from.place;
     // A link is a kernel's word, too.
-    from.place = swapped(entry.link.next) & (from.setup.depth - 1);
+    from.place = swapped(from.setup.queue.link_at(from.place).next) & (from.setup.depth - 1);
     ++from.taken;
   }
   return *q.held;
 }
 
+/// What is in it, now: a kernel may change it while a long message comes.
+receive_entry soft_nic::next_receive(qp& q) {
+  const std::uint64_t index = take_receive(q);
+  if (q.shared != nullptr) {
+    const auto& from = q.shared->setup.queue;
+    return read_receive(from.receive_at(index), from.pieces);
+  }
+  const auto& from = q.setup.queues;
+  return read_receive(from.receive_at(index & (q.setup.receive_depth - 1)), from.receive_pieces);
+}
+
+/// Finds the memory for a part of a message; false when it may not be written.
+bool soft_nic::aim(const receive_entry& at, std::uint64_t offset, std::uint64_t bytes) {
+  aimed_.clear();
+  for (std::size_t i = 0; i < at.count && bytes > 0; ++i) {
+    const entry::segment& s = at.pieces[i];
+    const std::uint64_t skipped = std::min<std::uint64_t>(offset, s.bytes);
+    const std::uint64_t part = std::min(s.bytes - skipped, bytes);
+    offset -= skipped;
+    bytes -= part;
+    if (part == 0) continue;
+    aimed_.emplace_back();
+    if (keys_.find(s.key, s.address + skipped, part, access::local_write, aimed_.back()) !=
+        key_table::verdict::ok) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /// Whatever became of it, it was used; its index.
 std::uint64_t soft_nic::end_receive(qp& q) {
-  const std::uint64_t index = take_receive(q).index;
+  const std::uint64_t index = take_receive(q);
   if (q.shared == nullptr) ++q.next_receive;
   q.held.reset();
   return index;
@@ -132,16 +154,11 @@ answer soft_nic::answer_send(qp& q, const request& r) {
   if (!has_receive(q) || (r.offset == 0 && chance(options_.not_ready))) {
     return {.what = answer::kind::not_ready};
   }
-  const mlx5::data_segment s = take_receive(q).to;
-  if (std::uint64_t{r.offset} + r.bytes > swapped(s.byte_count)) {
+  const receive_entry to = next_receive(q);
+  if (std::uint64_t{r.offset} + r.bytes > to.bytes) {
     return fail_receive(q, syndrome::local_length, syndrome::remote_invalid_request);
   }
-  piece to;
-  if (r.bytes > 0 && keys_.find(swapped(s.lkey), swapped(s.addr) + r.offset, r.bytes,
-                                access::local_write, to) != key_table::verdict::ok) {
-    return fail_receive(q, syndrome::local_protection, syndrome::remote_operation);
-  }
-  if (!copy_pieces(std::span(&to, 1), r.payload)) {
+  if (!aim(to, r.offset, r.bytes) || !copy_pieces(aimed_, r.payload)) {
     return fail_receive(q, syndrome::local_protection, syndrome::remote_operation);
   }
   return r.last ? finish_receive(q, r) : answer{.what = answer::kind::done};

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "transports/verbs/backend.hpp"
 #include "transports/verbs/ibverbs.hpp"
@@ -42,6 +45,32 @@ class verbs_context {
 std::vector<std::shared_ptr<verbs_context>> open_all(
     const ibverbs& library, const std::function<bool(ibv_device*)>& wanted,
     const std::function<ibv_context*(ibv_device*)>& open);
+
+/// Opened devices as adapters of one kind; one for all who ask at a time.
+template <class Adapter>
+class fabric_of final : public fabric {
+ public:
+  using contexts = std::vector<std::shared_ptr<verbs_context>>;
+  /// `open` is called when nobody has the one before any more.
+  static std::shared_ptr<fabric> get(const std::function<contexts()>& open) {
+    static std::mutex mutex;
+    static std::weak_ptr<fabric_of> living;
+    const std::scoped_lock lock(mutex);
+    auto f = living.lock();
+    if (f == nullptr) {
+      f = std::make_shared<fabric_of>(open());
+      living = f;
+    }
+    return f;
+  }
+  explicit fabric_of(contexts opened) {
+    for (auto& c : opened) adapters_.push_back(std::make_shared<Adapter>(std::move(c)));
+  }
+  [[nodiscard]] std::vector<std::shared_ptr<adapter>> adapters() override { return adapters_; }
+
+ private:
+  std::vector<std::shared_ptr<adapter>> adapters_;
+};
 
 /// What a device made for a range; it is no longer registered when this is destroyed.
 class verbs_registered final : public registered {

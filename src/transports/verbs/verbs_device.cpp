@@ -189,33 +189,14 @@ class verbs_adapter final : public adapter {
   forwarder forwarder_;
 };
 
-class verbs_fabric_type final : public fabric {
- public:
-  verbs_fabric_type() {
-    const ibverbs& l = ibverbs::load();
-    for (auto& c : open_all(
-             l, [](ibv_device*) { return true; }, l.open_device)) {
-      adapters_.push_back(std::make_shared<verbs_adapter>(std::move(c)));
-    }
-  }
-  [[nodiscard]] std::vector<std::shared_ptr<adapter>> adapters() override { return adapters_; }
-
- private:
-  std::vector<std::shared_ptr<adapter>> adapters_;
-};
-
 }  // namespace
 
 std::shared_ptr<fabric> verbs_fabric() {
-  static std::mutex mutex;
-  static std::weak_ptr<verbs_fabric_type> living;
-  const std::scoped_lock lock(mutex);
-  auto f = living.lock();
-  if (f == nullptr) {
-    f = std::make_shared<verbs_fabric_type>();
-    living = f;
-  }
-  return f;
+  return fabric_of<verbs_adapter>::get([] {
+    const ibverbs& l = ibverbs::load();
+    return open_all(
+        l, [](ibv_device*) { return true; }, l.open_device);
+  });
 }
 
 }  // namespace crosswarp::verbs

@@ -13,7 +13,6 @@ namespace crosswarp::verbs {
 
 using mlx5::cqe_opcode;
 using mlx5::opcode;
-using mlx5::swapped;
 using mlx5::syndrome;
 
 namespace {
@@ -107,6 +106,7 @@ verbs_qp::verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s, const ve
                     std::to_string(limits.max_sge) + " at most");
   }
   most_segments_ = static_cast<std::uint32_t>(o.sge);
+  most_pieces_ = at_most(limits.max_sge, s.queues.receive_pieces);
 
   inline_place_ = static_cast<std::size_t>(o.inline_bytes);
   if (inline_place_ > 0) {
@@ -131,7 +131,7 @@ verbs_qp::verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s, const ve
     a.srq = shared->queue();
   } else {
     a.cap.max_recv_wr = most_receives_;
-    a.cap.max_recv_sge = 1;
+    a.cap.max_recv_sge = most_pieces_;
   }
   pair_ = own(l.create_qp(context_->domain(), &a), l.destroy_qp, "ibv_create_qp", context_->name());
   self_ = address_of(*context_, qpn(), o, random_number());
@@ -146,8 +146,9 @@ void verbs_qp::modify(const transition& t, const char* what) {
 void verbs_qp::connect(const endpoint_address& peer) {
   check_peer(peer);
   if (state_ != endpoint_state::made) {
-    throw error(errc::invalid_argument, "connect",
-                "the endpoint is connected already, or has failed; make another one");
+    throw error(
+        errc::invalid_argument, "connect",
+        "the endpoint is connected already, or has failed; reset() it, or make another one");
   }
   modify(to_receive(*context_, setup_.options, self_, peer), "ibv_modify_qp to RTR");
   modify(to_send(*context_, setup_.options, self_), "ibv_modify_qp to RTS");
@@ -344,16 +345,10 @@ bool verbs_qp::forward_receives() {
       posted_until(*setup_.queues.record, receives_done_, setup_.receive_depth);
   bool any = false;
   while (next_receive_ < posted && next_receive_ - receives_done_ < most_receives_) {
-    mlx5::data_segment s{};
-    std::memcpy(&s, setup_.queues.receive + (next_receive_ & (setup_.receive_depth - 1)),
-                sizeof(s));
-    ibv_sge to{swapped(s.addr), swapped(s.byte_count), swapped(s.lkey)};
-    ibv_recv_wr r{};
-    r.wr_id = next_receive_;
-    r.sg_list = &to;
-    r.num_sge = to.length == 0 ? 0 : 1;
+    const auto* const at = setup_.queues.receive_at(next_receive_ & (setup_.receive_depth - 1));
+    device_receive r(next_receive_, read_receive(at, most_pieces_));
     ibv_recv_wr* bad = nullptr;
-    if (ibv_post_recv(pair_.get(), &r, &bad) != 0) {
+    if (ibv_post_recv(pair_.get(), &r.request, &bad) != 0) {
       mark_failed();  // it is flushed, with all others
       return true;
     }

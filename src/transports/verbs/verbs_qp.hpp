@@ -80,6 +80,7 @@ class verbs_qp {
   std::uint32_t most_sends_ = 0;
   std::uint32_t most_receives_ = 0;
   std::uint32_t most_segments_ = 0;
+  std::uint32_t most_pieces_ = 0;  ///< of a receive
   endpoint_address self_;
   endpoint_state state_ = endpoint_state::made;
   completion_writer sent_;

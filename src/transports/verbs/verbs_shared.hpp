@@ -3,10 +3,20 @@
 // Used by one thread at a time.
 #pragma once
 
+#include "transports/verbs/entry.hpp"
 #include "transports/verbs/nic_queues.hpp"
 #include "transports/verbs/verbs_context.hpp"
 
 namespace crosswarp::verbs {
+
+/// A kernel's receive as the device takes it; `id` comes back with its completion.
+struct device_receive {
+  device_receive(std::uint64_t id, const receive_entry& e) noexcept;
+  device_receive(const device_receive&) = delete;
+  device_receive& operator=(const device_receive&) = delete;
+  std::array<ibv_sge, receive_entry::most_pieces> pieces;
+  ibv_recv_wr request{};
+};
 
 class verbs_shared {
  public:
@@ -21,6 +31,7 @@ class verbs_shared {
  private:
   std::shared_ptr<verbs_context> context_;
   shared_setup setup_;
+  std::uint32_t most_pieces_ = 0;
   owned<ibv_srq> queue_;
   std::uint64_t forwarded_ = 0;
   std::uint32_t place_ = 0;  ///< of the next

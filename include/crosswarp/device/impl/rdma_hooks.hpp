@@ -4,9 +4,11 @@
 
 namespace crosswarp::verbs {
 
-class soft_nic;
+/// How a queue pair's kernels call its NIC.
+struct nic_call;
 
-/// A kernel rang a doorbell: the NIC hears it now, and not only when its nap is over.
-void call_nic(soft_nic& n) noexcept;
+/// A kernel rang a doorbell: the NIC hears it now, and not only when its nap is over, and need not
+/// look at all doorbells to find out whose it was.
+void call_nic(nic_call& c) noexcept;
 
 }  // namespace crosswarp::verbs

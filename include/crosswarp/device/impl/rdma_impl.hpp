@@ -6,6 +6,11 @@
 
 namespace crosswarp::device::rdma {
 
+namespace impl {
+template <group G>
+inline constexpr bool is_sole = std::is_same_v<G, sole_producer>;
+}  // namespace impl
+
 /// Of a queue that has failed.
 template <class P>
 CW_FN inline completion basic_endpoint<P>::first_failure(const work_queue& q) noexcept {
@@ -36,6 +41,12 @@ CW_FN inline bool basic_endpoint<P>::fits(const request& r) const noexcept {
          (r.inline_data == nullptr || r.bytes <= p_.inline_bytes);
 }
 
+/// Out of line: what is seldom does not make posts longer.
+template <class P>
+CW_COLD CW_FN impl::place basic_endpoint<P>::wait_for_room(std::uint32_t blocks) const noexcept {
+  return impl::reserve(p_.send, blocks, p_.limits, [&] { drain_sent(nullptr); });
+}
+
 /// `count` entries of `blocks` blocks each; either is 1.
 template <class P>
 template <group G, class F>
@@ -44,8 +55,11 @@ CW_FN inline posted basic_endpoint<P>::write_entries(const G& g, std::uint32_t c
                                                      F&& make) const noexcept {
   g.sync();  // what all of them wrote into sources comes before
   const std::uint32_t total = count * blocks;
-  const impl::place at = leader_of(
-      g, [&] { return impl::reserve(p_.send, total, p_.limits, [&] { drain_sent(nullptr); }); });
+  const impl::place at = leader_of(g, [&]() -> impl::place {
+    std::uint64_t first = 0;
+    if (impl::reserve_at_once(p_.send, total, impl::is_sole<G>, first)) return {status::ok, first};
+    return wait_for_room(total);
+  });
   if (at.outcome != status::ok) return {at.outcome, 0, 0};
   const std::uint64_t part = p_.send.depth / 4;
   for (auto i = static_cast<std::uint32_t>(g.rank()); i < count;
@@ -55,12 +69,19 @@ CW_FN inline posted basic_endpoint<P>::write_entries(const G& g, std::uint32_t c
     const std::uint64_t end = first + blocks;
     const bool at_least = ((first ^ end) & ~(part - 1)) != 0;
     P::write_entry(p_.queues, p_.send.depth, first, r, r.signalled || at_least);
-    if (i > 0) device_atomic<std::uint64_t>(p_.send.end_of(first)).store(end, order::relaxed);
+    if (i > 0 || impl::is_sole<G>) {
+      device_atomic<std::uint64_t>(p_.send.end_of(first)).store(end, order::relaxed);
+    }
   }
-  g.sync();
-  if (g.rank() == 0) {
-    // pairs with collect()
-    device_atomic<std::uint64_t>(p_.send.end_of(at.first)).store(at.first + blocks, order::release);
+  if constexpr (impl::is_sole<G>) {
+    p_.send.state->ready = at.first + total;  // nobody else collects
+  } else {
+    g.sync();
+    if (g.rank() == 0) {
+      // pairs with collect()
+      device_atomic<std::uint64_t>(p_.send.end_of(at.first))
+          .store(at.first + blocks, order::release);
+    }
   }
   return {status::ok, at.first, at.first + total};
 }
@@ -176,12 +197,20 @@ template <class P>
 template <group G>
 CW_FN inline posted basic_endpoint<P>::post_recv(const G& g, local_memory to,
                                                  std::uint32_t bytes) const noexcept {
+  const segment one{to, bytes};
+  return post_recv(g, segment_list{&one, bytes != 0 ? 1U : 0U});
+}
+template <class P>
+template <group G>
+CW_FN inline posted basic_endpoint<P>::post_recv(const G& g,
+                                                 const segment_list& to) const noexcept {
   return leader_of(g, [&]() -> posted {
-    if (p_.shared.state != nullptr) return {status::invalid, 0, 0};
+    if (p_.shared.state != nullptr || to.count > p_.sge || impl::has_empty(to))
+      return {status::invalid, 0, 0};
     // Receives are not taken from here: somebody has to, so that their places become free.
     const impl::place at = impl::reserve(p_.receive, 1, p_.limits, [] {});
     if (at.outcome != status::ok) return {at.outcome, 0, 0};
-    P::write_receive(p_.queues, p_.receive.depth, at.first, to, bytes);
+    P::write_receive(p_.queues, p_.receive.depth, at.first, to);
     device_atomic<std::uint64_t>(p_.receive.end_of(at.first))
         .store(at.first + 1, order::release);  // pairs with collect()
     return {status::ok, at.first, at.first + 1};
@@ -190,21 +219,12 @@ CW_FN inline posted basic_endpoint<P>::post_recv(const G& g, local_memory to,
 
 // ---- telling the adapter
 
-namespace impl {
-/// A GPU cannot wake a thread.
-CW_FN inline void call_nic([[maybe_unused]] verbs::soft_nic* n) noexcept {
-#if !CW_ON_GPU
-  if (n != nullptr) verbs::call_nic(*n);
-#endif
-}
-}  // namespace impl
-
 /// With the lock; the record says so already.
 template <class P>
 CW_FN inline void basic_endpoint<P>::ring(std::uint64_t ready) const noexcept {
   P::ring(p_.queues, ready);
   device_atomic<std::uint64_t>(p_.send.state->told).store(ready, order::relaxed);
-  impl::call_nic(p_.nic);
+  call_host<verbs::call_nic>(p_.nic);
 }
 
 template <class P>
@@ -229,17 +249,25 @@ CW_FN inline status basic_endpoint<P>::ring_doorbell(const G& g) const noexcept 
 }
 template <class P>
 template <group G>
-CW_FN inline status basic_endpoint<P>::submit(const G& g, std::uint64_t end) const noexcept {
-  g.sync();
-  return leader_of(g, [&] {
-    return impl::tell(p_.send, end, p_.limits, [&] {
-      impl::collect(p_.send);
-      const std::uint64_t ready = p_.send.state->ready;
-      if (device_atomic<std::uint64_t>(p_.send.state->told).load(order::relaxed) == ready) return;
-      P::write_send_record(p_.queues, ready);
-      ring(ready);
+CW_FN inline status basic_endpoint<P>::submit([[maybe_unused]] const G& g,
+                                              [[maybe_unused]] std::uint64_t end) const noexcept {
+  if constexpr (impl::is_sole<G>) {
+    const std::uint64_t ready = p_.send.state->ready;
+    P::write_send_record(p_.queues, ready);
+    ring(ready);
+    return status::ok;
+  } else {
+    g.sync();
+    return leader_of(g, [&] {
+      return impl::tell(p_.send, end, p_.limits, [&] {
+        impl::collect(p_.send);
+        const std::uint64_t ready = p_.send.state->ready;
+        if (device_atomic<std::uint64_t>(p_.send.state->told).load(order::relaxed) == ready) return;
+        P::write_send_record(p_.queues, ready);
+        ring(ready);
+      });
     });
-  });
+  }
 }
 template <class P>
 template <group G>
@@ -277,14 +305,16 @@ CW_FN inline bool basic_endpoint<P>::drain_sent(completion* one) const noexcept 
   const work_queue& q = p_.send;
   if (!impl::try_lock(s.lock)) return false;
   const device_atomic<std::uint64_t> done_word(q.state->done);
+  const device_atomic<std::uint64_t> index_word(s.index);
   std::uint64_t done = done_word.load(order::relaxed);
+  std::uint64_t index = index_word.load(order::relaxed);
   bool any = false;
   typename P::found raw;
   // A collapsed queue keeps on showing a failure.
   while (!(p_.queues.sent.collapsed && impl::fault_of(q) != 0) &&
-         P::look(p_.queues.sent, s.index, done, raw)) {
+         P::look(p_.queues.sent, index, done, raw)) {
     any = true;
-    ++s.index;
+    ++index;
     const completion c = P::decode(raw, done);
     if (c.outcome == status::ok) {
       // Relaxed: the adapter has completed the entry, so it was posted before.
@@ -301,10 +331,11 @@ CW_FN inline bool basic_endpoint<P>::drain_sent(completion* one) const noexcept 
     }
   }
   if (any && one == nullptr && !p_.queues.sent.collapsed) {
-    P::write_cq_record(p_.queues.sent, s.index);  // before places are used again
+    P::write_cq_record(p_.queues.sent, index);  // before places are used again
   }
   if (any) {
     s.idle = 0;
+    index_word.store(index, order::relaxed);
     done_word.store(done, order::release);  // pairs with done_of()
   } else if (++s.idle % 32 == 0) {          // it may lie across a bus
     hear_event(done);
@@ -313,12 +344,25 @@ CW_FN inline bool basic_endpoint<P>::drain_sent(completion* one) const noexcept 
   return any;
 }
 
+/// Whether it is worth to take the lock: a look costs no more than to read the completion. It may
+/// be wrong when another thread reads at this moment.
+template <class P>
+CW_FN inline bool basic_endpoint<P>::shows_completion(std::uint64_t done) const noexcept {
+  typename P::found raw;
+  return P::look(p_.queues.sent, device_atomic<std::uint64_t>(p_.sent->index).load(order::relaxed),
+                 done, raw);
+}
+
 template <class P>
 CW_FN inline completion basic_endpoint<P>::await(std::uint64_t first,
                                                  std::uint64_t end) const noexcept {
+  std::uint32_t looks = 0;
   const status waited = poll_until(
       [&] {
-        if (reached(impl::done_of(p_.send), end) || impl::fault_of(p_.send) != 0) return true;
+        const std::uint64_t done = impl::done_of(p_.send);
+        if (reached(done, end) || impl::fault_of(p_.send) != 0) return true;
+        // Now and then in any case: it hears of events, too.
+        if (!shows_completion(done) && ++looks % 32 != 0) return false;
         drain_sent(nullptr);
         return reached(impl::done_of(p_.send), end) || impl::fault_of(p_.send) != 0;
       },

@@ -1,6 +1,9 @@
 // Bodies of rdma.hpp: mlx5's entries, records and completions.
 #pragma once
 
+#include <bit>
+#include <cstring>
+
 #include "crosswarp/device/rdma.hpp"
 
 namespace crosswarp::device::rdma {
@@ -49,31 +52,31 @@ namespace impl {
   return r.op == operation::compare_swap && is_masked(r) && r.width == 8 ? 2 : 1;
 }
 
-/// Adapters take an empty piece for one of 2 GiB.
-[[nodiscard]] CW_FN inline bool good_list(const request& r) noexcept {
-  for (std::uint32_t i = 0; i < r.list.count; ++i) {
-    if (r.list.all[i].bytes == 0) return false;
-  }
-  return r.inline_data == nullptr;
-}
-
 /// The units of one entry, which may go round the end of the queue.
 class entry_writer {
  public:
   CW_FN entry_writer(std::byte* queue, std::uint32_t depth, std::uint64_t index) noexcept
-      : queue_(queue),
-        next_(static_cast<std::uint32_t>(index) * mlx5::units_per_block),
-        mask_(depth * mlx5::units_per_block - 1) {}
+      : queue_(queue), first_(static_cast<std::uint32_t>(index)), mask_(depth - 1) {}
   template <class Segment>
   CW_FN void put(const Segment& s) noexcept {
     static_assert(sizeof(Segment) == mlx5::unit_bytes);
-    *reinterpret_cast<Segment*>(queue_ + (next_++ & mask_) * std::size_t{mlx5::unit_bytes}) = s;
+    // Of a block they are next to each other: its place is computed once.
+    std::byte* const block = queue_ + ((first_ + written_ / mlx5::units_per_block) & mask_) *
+                                          std::size_t{mlx5::block_bytes};
+    const std::uint32_t unit = written_++ % mlx5::units_per_block;
+    // As words, so that it is one store.
+    *reinterpret_cast<words*>(block + unit * std::size_t{mlx5::unit_bytes}) =
+        __builtin_bit_cast(words, s);  // std's is none of a GPU's
   }
 
  private:
+  struct alignas(mlx5::unit_bytes) words {
+    std::uint32_t all[4];
+  };
   std::byte* queue_;
-  std::uint32_t next_;
+  std::uint32_t first_;  ///< block
   std::uint32_t mask_;
+  std::uint32_t written_ = 0;
 };
 
 CW_FN inline void put_inline(entry_writer& w, const void* from, std::uint32_t bytes) noexcept {
@@ -81,10 +84,16 @@ CW_FN inline void put_inline(entry_writer& w, const void* from, std::uint32_t by
     std::uint32_t words[4];
   };
   const auto* source = static_cast<const unsigned char*>(from);
+  const bool by_words = reinterpret_cast<std::uintptr_t>(from) % sizeof(std::uint32_t) == 0;
   std::uint32_t at = 0;
   for (std::uint32_t u = 0; u < mlx5::inline_units(bytes); ++u) {
     unit held{};
     for (std::uint32_t i = u == 0 ? 1 : 0; i < 4; ++i) {
+      if (by_words && bytes - at >= sizeof(std::uint32_t)) {
+        std::memcpy(&held.words[i], __builtin_assume_aligned(source + at, 4), 4);
+        at += 4;
+        continue;
+      }
       for (std::uint32_t shift = 0; shift < 32 && at < bytes; shift += 8) {
         held.words[i] |= static_cast<std::uint32_t>(source[at++]) << shift;
       }
@@ -112,11 +121,14 @@ CW_FN inline void put_atomic(entry_writer& w, const request& r) noexcept {
   if (atomic_units(r) == 2) w.put(mlx5::atomic_mask_segment{swapped(mask), swapped(compare_mask)});
 }
 
-/// Of no bytes it is the end of the pieces, which that key says.
-[[nodiscard]] CW_FN inline mlx5::data_segment receive_into(const local_memory& to,
-                                                           std::uint32_t bytes) noexcept {
-  return bytes != 0 ? mlx5::make_data(bytes, to.lkey, to.address)
-                    : mlx5::make_data(0, mlx5::invalid_lkey, 0);
+/// A receive, where there is room for `room` pieces.
+CW_FN inline void put_receive(mlx5::data_segment* at, std::uint32_t room,
+                              const segment_list& to) noexcept {
+  for (std::uint32_t i = 0; i < to.count; ++i) {
+    const segment& s = to.all[i];
+    at[i] = mlx5::make_data(s.bytes, s.at.lkey, s.at.address);
+  }
+  if (to.count < room) at[to.count] = mlx5::make_data(0, mlx5::invalid_lkey, 0);
 }
 
 /// Where the word is that holds a completion's field.
@@ -133,7 +145,9 @@ CW_FN inline std::uint32_t mlx5_provider::units(const request& r) noexcept {
     return 3 + impl::atomic_units(r);
   }
   const std::uint32_t head = impl::has_remote(r.op) ? 2 : 1;
-  if (r.list.count != 0) return impl::good_list(r) ? head + r.list.count : 0;
+  if (r.list.count != 0) {
+    return r.inline_data == nullptr && !impl::has_empty(r.list) ? head + r.list.count : 0;
+  }
   // A piece of no bytes would be one of 2 GiB.
   if (r.inline_data == nullptr) return head + (r.bytes == 0 ? 0 : 1);
   return r.op == operation::read ? 0 : head + mlx5::inline_units(r.bytes);
@@ -166,16 +180,16 @@ CW_FN inline void mlx5_provider::write_entry(const queues& q, std::uint32_t dept
 }
 
 CW_FN inline void mlx5_provider::write_receive(const queues& q, std::uint32_t depth,
-                                               std::uint64_t index, const local_memory& to,
-                                               std::uint32_t bytes) noexcept {
-  q.receive[index & (depth - 1)] = impl::receive_into(to, bytes);
+                                               std::uint64_t index,
+                                               const segment_list& to) noexcept {
+  impl::put_receive(q.receive_at(index & (depth - 1)), q.receive_pieces, to);
 }
 
 CW_FN inline void mlx5_provider::write_shared_receive(const shared_queue& q, std::uint32_t depth,
-                                                      std::uint64_t index, const local_memory& to,
-                                                      std::uint32_t bytes) noexcept {
+                                                      std::uint64_t index,
+                                                      const segment_list& to) noexcept {
   // Not the link: places are used in a ring, so it stays what it is.
-  q.entries[index & (depth - 1)].data = impl::receive_into(to, bytes);
+  impl::put_receive(q.receive_at(index & (depth - 1)), q.pieces, to);
 }
 
 // Who reads a record or the doorbell sees the entries that it speaks of, and who reads the doorbell

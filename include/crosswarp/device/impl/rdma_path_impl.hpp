@@ -68,13 +68,17 @@ class rdma_poster {
     return {status::ok, {p.base + offset, p.rkey}};
   }
 
-  /// A rank that does not answer is lost, which the host may not know yet; what follows a failure
+  /// A rank that does not answer is lost, which the host may not know yet; one that refuses what
+  /// find() allowed has heard of a lost rank before this one, and has left. What follows a failure
   /// ends like it.
   [[nodiscard]] CW_FN static status outcome_of(const rdma_way& w, status s) noexcept {
     if (s == status::ok || s == status::timeout) return s;
     const rdma::completion first = w.to.first_failure();
     if (first.outcome == status::ok) return s;
-    if (first.why != rdma::syndrome::retries_exceeded) return first.outcome;
+    if (first.why != rdma::syndrome::retries_exceeded &&
+        first.why != rdma::syndrome::remote_access) {
+      return first.outcome;
+    }
     return impl::note_vain(w.to.limits(), status::peer_lost);
   }
 

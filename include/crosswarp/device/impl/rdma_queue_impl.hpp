@@ -56,6 +56,14 @@ CW_FN inline void latch(const work_queue& q, const completion& c) noexcept {
   return c;
 }
 
+/// Adapters take an empty piece for one of 2 GiB, or for the last.
+[[nodiscard]] CW_FN inline bool has_empty(const segment_list& list) noexcept {
+  for (std::uint32_t i = 0; i < list.count; ++i) {
+    if (list.all[i].bytes == 0) return true;
+  }
+  return false;
+}
+
 // ---- places
 
 struct place {
@@ -89,6 +97,25 @@ template <class Drain>
   const status waited = poll_until(take, limits);
   if (waited != status::ok) got.outcome = waited;
   return got;
+}
+
+/// The same without waiting; false when there is no room, or the queue has failed.
+/// `alone`: nobody else takes places.
+[[nodiscard]] CW_FN inline bool reserve_at_once(const work_queue& q, std::uint32_t blocks,
+                                                bool alone, std::uint64_t& first) noexcept {
+  const device_atomic<std::uint64_t> reserved(q.state->reserved);
+  first = reserved.load(order::relaxed);
+  const std::uint64_t done = done_of(q);
+  // Relaxed, and of what it says no more than that it is something: reserve() looks again.
+  const auto fault =
+      static_cast<std::uint32_t>(device_atomic<std::uint64_t>(q.state->fault).load(order::relaxed));
+  // In 32 bits: no queue is deeper. One block always fits.
+  const bool room = static_cast<std::uint32_t>(first - done) + blocks <= q.depth &&
+                    (blocks == 1 || blocks <= q.depth / 2);
+  if (!room || fault != 0) return false;
+  if (!alone) return reserved.compare_exchange(first, first + blocks, order::relaxed);
+  reserved.store(first + blocks, order::relaxed);
+  return true;
 }
 
 /// Moves `ready` over everything that was posted without a gap. Who fills a gap comes here

@@ -9,10 +9,18 @@ template <class P>
 template <group G>
 CW_FN inline posted basic_shared_receive_queue<P>::post_recv(const G& g, local_memory to,
                                                              std::uint32_t bytes) const noexcept {
+  const segment one{to, bytes};
+  return post_recv(g, segment_list{&one, bytes != 0 ? 1U : 0U});
+}
+template <class P>
+template <group G>
+CW_FN inline posted basic_shared_receive_queue<P>::post_recv(
+    const G& g, const segment_list& to) const noexcept {
   return leader_of(g, [&]() -> posted {
+    if (to.count > p_.sge || impl::has_empty(to)) return {status::invalid, 0, 0};
     const impl::place at = impl::reserve(p_.posts, 1, p_.limits, [&] { collect_taken(); });
     if (at.outcome != status::ok) return {at.outcome, 0, 0};
-    P::write_shared_receive(p_.queue, p_.posts.depth, at.first, to, bytes);
+    P::write_shared_receive(p_.queue, p_.posts.depth, at.first, to);
     device_atomic<std::uint64_t>(p_.posts.end_of(at.first))
         .store(at.first + 1, order::release);  // pairs with collect()
     return {status::ok, at.first, at.first + 1};
