@@ -14,6 +14,7 @@
 
 #include "bench.hpp"
 #include "examples/servers/echo.hpp"
+#include "examples/socket_pair.hpp"
 #include "socket_host.hpp"
 
 namespace crosswarp::bench {
@@ -97,6 +98,7 @@ class socket_bench {
 
   [[nodiscard]] std::vector<row> rows() {
     std::vector<row> all = beside_epoll();
+    all.push_back(between_ranks());
     for (const row& r : idle()) all.push_back(r);
     for (const row& r : resp()) all.push_back(r);
     return all;
@@ -148,6 +150,39 @@ class socket_bench {
     kernel_.reset();
     host_.reset();
     return all;
+  }
+
+  /// Two ranks of one world, around TCP and by it.
+  row between_ranks() {
+    constexpr std::size_t bytes = 64;
+    const int rounds = setup_.quick ? 200 : 2000;
+    samples around;
+    samples by_tcp;
+    world_options o;
+    o.device = setup_.device;
+    run_local(2, o, [&](world& w) {
+      const auto measure = [&](socket_pair::talk& t, samples& s) {
+        const auto begin = std::chrono::steady_clock::now();
+        t.exchange_bytes(rounds, bytes);
+        const std::chrono::duration<double, std::micro> took =
+            std::chrono::steady_clock::now() - begin;
+        if (w.rank() == 0) s.add(took.count() / rounds);
+      };
+      socket_pair::talk with(w, {});
+      socket_pair::talk without(w, {.lanes = 0});
+      with.exchange_bytes(10, bytes);
+      if (!with.goes_around()) throw error(errc::system, "bench socket", "TCP was not left");
+      for (int i = 0; i < times_; ++i) {
+        measure(with, around);
+        measure(without, by_tcp);
+      }
+    });
+    row r = base("two ranks of a world, around TCP, there and back (limit: by TCP)", "us");
+    r.ranks = 2;
+    r.bytes = bytes;
+    around.fill(r);
+    r.limit = by_tcp.median();
+    return r;
   }
 
   /// What many connections cost that say nothing.

@@ -38,8 +38,8 @@ struct step_result {
   std::size_t consumed = 0;  ///< bytes of `in` that are done with
   std::size_t produced = 0;  ///< bytes of `out` that are to be sent
   bool close = false;        ///< send them, then close: nothing more is read here
-  /// A complete request waits for room in `out`, or for others who use what it needs: call again
-  /// even if nothing comes.
+  /// A complete request waits for room in `out`, or for others who use what it needs, or there is
+  /// something to tidy up: call again even if nothing comes.
   bool waits = false;
 };
 

@@ -141,7 +141,7 @@ struct serve_connections {
       const step_result r = engine.step(g, c.state, text(c.in + c.begin, c.end - c.begin), c.out,
                                         static_cast<std::size_t>(mine.out_bytes));
       c.begin += r.consumed;
-      c.waits = r.waits;
+      c.waits = r.waits && !r.close;
       c.sent = 0;
       c.written = r.produced;
       if (r.close) c.where = stage::last_words;
@@ -149,7 +149,8 @@ struct serve_connections {
       if (r.produced == 0 && r.consumed == 0) break;
     } while (c.sent == c.written && c.where == stage::open);
     if (c.sent < c.written) return true;
-    if (c.where == stage::open) return came != 0;  // 0: the peer has said all
+    // 0: the peer has said all; perhaps not all of it could be answered yet.
+    if (c.where == stage::open) return came != 0 || (c.waits && c.begin < c.end);
     c.where = stage::leaving;
     return net.shutdown(g, s, sock::half::send) == 0;
   }

@@ -109,6 +109,32 @@ struct dict {
     return link == nullptr || *link == 0 ? nullptr : a.at<entry>(*link);
   }
 
+  /// An entry that is in no dict yet, its value not initialised. 0: no memory.
+  [[nodiscard]] CW_FN static ref make(const arena& a, heap& h, std::uint32_t hash, text name,
+                                      std::size_t value_bytes) noexcept;
+  /// Whether link() can be called. False: no memory.
+  [[nodiscard]] CW_FN bool ready(const arena& a, heap& h) noexcept {
+    if (buckets == 0) grow(a, h);
+    return buckets > 0;
+  }
+  /// Puts a made entry to the others; its name is not among them. Needs no memory.
+  CW_FN void link(const arena& a, heap& h, ref made) noexcept;
+  /// Puts a made entry into the place of one of the same name, which is then in no dict.
+  CW_FN static ref exchange(const arena& a, ref* place, ref made) noexcept {
+    const ref before = *place;
+    a.at<entry>(made)->next = a.at<entry>(before)->next;
+    *place = made;
+    return before;
+  }
+  /// Takes an entry out, which is then in no dict.
+  [[nodiscard]] CW_FN ref unlink(const arena& a, heap& h, ref* place) noexcept {
+    const ref gone = *place;
+    *place = a.at<entry>(gone)->next;
+    --count;
+    shrink(a, h);
+    return gone;
+  }
+
   /// A new entry for a name that is not there, its value not initialised. Null: no memory.
   [[nodiscard]] CW_FN entry* add(const arena& a, heap& h, std::uint32_t hash, text name,
                                  std::size_t value_bytes) noexcept;
@@ -116,11 +142,21 @@ struct dict {
   /// all is as before.
   [[nodiscard]] CW_FN static entry* resize(const arena& a, heap& h, ref* link,
                                            std::size_t value_bytes) noexcept;
-  CW_FN void remove(const arena& a, heap& h, ref* link) noexcept;
+  CW_FN void remove(const arena& a, heap& h, ref* place) noexcept {
+    a.release(h, unlink(a, h, place));
+  }
   /// Some entry, from a bucket that `random` chooses; the dict is not empty.
   [[nodiscard]] CW_FN ref* any(const arena& a, std::uint64_t random) const noexcept;
-  /// Releases all entries.
-  CW_FN void clear(const arena& a, heap& h) noexcept;
+  /// An empty one needs no buckets.
+  CW_FN void drop_if_empty(const arena& a, heap& h) noexcept {
+    if (count > 0) return;
+    table.clear(a, h);
+    buckets = 0;
+    longest = 0;
+  }
+  /// Releases entries, as many as `work` lets it. True: all of them. Nothing else can be done with
+  /// one that is half cleared.
+  CW_FN bool clear(const arena& a, heap& h, int& work) noexcept;
 
  private:
   [[nodiscard]] CW_FN std::uint32_t bucket_of(std::uint32_t hash) const noexcept {
@@ -132,28 +168,40 @@ struct dict {
   CW_FN void shrink(const arena& a, heap& h) noexcept;
 };
 
-CW_COLD CW_FN inline entry* dict::add(const arena& a, heap& h, std::uint32_t hash, text name,
-                                      std::size_t value_bytes) noexcept {
-  if (count >= buckets) grow(a, h);
-  if (buckets == 0) return nullptr;
+CW_COLD CW_FN inline ref dict::make(const arena& a, heap& h, std::uint32_t hash, text name,
+                                    std::size_t value_bytes) noexcept {
   const ref r = a.allocate(h, entry_bytes(name.size, value_bytes));
-  if (r == 0) {
-    if (count == 0) clear(a, h);
-    return nullptr;
-  }
+  if (r == 0) return 0;
   auto* const e = a.at<entry>(r);
-  ref& bucket = table.at(a, bucket_of(hash));
-  *e = {.next = bucket,
+  *e = {.next = 0,
         .hash = hash,
         .name_bytes = static_cast<std::uint32_t>(name.size),
         .value_bytes = static_cast<std::uint32_t>(value_bytes),
         .what = kind::string,
         .it = 0};
   copy_bytes(e->bytes(), name.data, name.size);
-  bucket = r;
+  return r;
+}
+
+CW_COLD CW_FN inline void dict::link(const arena& a, heap& h, ref made) noexcept {
+  if (count >= buckets) grow(a, h);
+  auto* const e = a.at<entry>(made);
+  ref& bucket = table.at(a, bucket_of(e->hash));
+  e->next = bucket;
+  bucket = made;
   ++count;
   if (e->name_bytes > longest) longest = e->name_bytes;
-  return e;
+}
+
+CW_COLD CW_FN inline entry* dict::add(const arena& a, heap& h, std::uint32_t hash, text name,
+                                      std::size_t value_bytes) noexcept {
+  const ref made = ready(a, h) ? make(a, h, hash, name, value_bytes) : 0;
+  if (made == 0) {
+    drop_if_empty(a, h);
+    return nullptr;
+  }
+  link(a, h, made);
+  return a.at<entry>(made);
 }
 
 CW_COLD CW_FN inline entry* dict::resize(const arena& a, heap& h, ref* link,
@@ -174,14 +222,6 @@ CW_COLD CW_FN inline entry* dict::resize(const arena& a, heap& h, ref* link,
   }
   e->value_bytes = static_cast<std::uint32_t>(value_bytes);
   return e;
-}
-
-CW_COLD CW_FN inline void dict::remove(const arena& a, heap& h, ref* link) noexcept {
-  const ref gone = *link;
-  *link = a.at<entry>(gone)->next;
-  a.release(h, gone);
-  --count;
-  shrink(a, h);
 }
 
 /// One more bucket, which takes its part of one that was there. Without memory chains grow instead.
@@ -210,7 +250,7 @@ CW_COLD CW_FN inline void dict::grow(const arena& a, heap& h) noexcept {
 /// Puts the last buckets' entries to those that they came from, at most four at a time: so there
 /// are never many more buckets than entries.
 CW_FN inline void dict::shrink(const arena& a, heap& h) noexcept {
-  if (count == 0) return clear(a, h);
+  if (count == 0) return drop_if_empty(a, h);
   for (int i = 0; i < 4 && buckets > segments::first && count < buckets / 4; ++i) {
     const std::uint32_t last = buckets - 1;
     ref* chain = &table.at(a, last - (std::uint32_t{1} << highest_bit(last)));
@@ -227,18 +267,21 @@ CW_FN inline ref* dict::any(const arena& a, std::uint64_t random) const noexcept
   return &table.at(a, i);
 }
 
-CW_COLD CW_FN inline void dict::clear(const arena& a, heap& h) noexcept {
-  for (std::uint32_t i = 0; i < buckets && count > 0; ++i) {
-    for (ref r = table.at(a, i); r != 0;) {
-      const ref next = a.at<entry>(r)->next;
-      a.release(h, r);
-      --count;
-      r = next;
+CW_COLD CW_FN inline bool dict::clear(const arena& a, heap& h, int& work) noexcept {
+  while (buckets > 0) {
+    if (work-- <= 0) return false;
+    ref& last = table.at(a, buckets - 1);
+    if (last == 0) {
+      --buckets;
+      continue;
     }
+    const ref gone = last;
+    last = a.at<entry>(gone)->next;
+    a.release(h, gone);
+    --count;
   }
-  table.clear(a, h);
-  buckets = 0;
-  longest = 0;
+  drop_if_empty(a, h);
+  return true;
 }
 
 }  // namespace servers

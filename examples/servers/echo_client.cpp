@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
     name.sin_port = htons(where.port);
     std::memcpy(&name.sin_addr, where.host, sizeof(name.sin_addr));
 
-    const cw::socket::service net(s.device);
+    const cw::socket::service net(s.device, {.threads = s.host_threads});
     cw::stream stream(s.device);
     cw::buffer<sockaddr_in> addr(s.device, std::span<const sockaddr_in>(&name, 1));
     cw::buffer<int> outcome(s.device, static_cast<std::size_t>(s.blocks));

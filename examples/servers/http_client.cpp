@@ -79,7 +79,7 @@ struct get_page {
 };
 
 int fetch(const settings& s, const std::string& path) {
-  cw::socket::service net(s.device);
+  cw::socket::service net(s.device, {.threads = s.host_threads});
   cw::stream stream(s.device);
   const std::string host = s.host + ":" + std::to_string(s.port);
   const sock::address where = cw::socket::parse_address(host);

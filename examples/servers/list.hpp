@@ -73,9 +73,14 @@ struct list {
     if (--n->items == 0) drop_node(a, h, s);
   }
 
-  CW_COLD CW_FN void clear(const arena& a, heap& h) noexcept {
-    while (front != 0) drop_node(a, h, side::front);
+  /// Releases nodes, as many as `work` lets it. True: all of them. Nothing else can be done with a
+  /// list that is half cleared.
+  CW_COLD CW_FN bool clear(const arena& a, heap& h, int& work) noexcept {
+    for (; front != 0; drop_node(a, h, side::front)) {
+      if (work-- <= 0) return false;
+    }
     count = 0;
+    return true;
   }
 
   /// Walks over items that there are.

@@ -21,6 +21,7 @@ class resp {
     step_result r;
     writer answers(out, room);
     shard_locks locks(keys_);
+    sweep(locks);
     for (int since_release = 1; r.consumed < in.size && !r.close; ++since_release) {
       const std::size_t start = answers.written();
       if (answers.left() < small_answer) {
@@ -55,11 +56,23 @@ class resp {
       r.consumed += q.bytes;
     }
     locks.release();
+    if (keys_.with_rubbish() != 0) r.waits = true;
     r.produced = answers.written();
     return r;
   }
 
  private:
+  /// A part of what is still to be released of values that were removed: nobody waits for a long
+  /// one. Whoever comes next does the next part.
+  CW_FN void sweep(shard_locks& locks) const noexcept {
+    constexpr int blocks = 256;
+    const std::uint64_t dirty = keys_.with_rubbish();
+    if (dirty == 0) return;
+    const unsigned one = lowest_bit(dirty);
+    if (locks.hold(std::uint64_t{1} << one, true)) keys_.sweep(keys_.at(one), blocks);
+    locks.release();
+  }
+
   /// Others who want the same lock get it after so many requests at the latest.
   static constexpr int requests_per_hold = 64;
 

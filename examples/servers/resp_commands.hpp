@@ -101,7 +101,7 @@ CW_COLD CW_FN inline verdict resp_flushall(resp_call& c) noexcept {
     put_syntax_error(c.out);
     return verdict::done;
   }
-  if (!c.locks.hold(c.keys.all_shards())) return verdict::again;
+  if (!c.locks.hold(c.keys.all_shards(), c.writes)) return verdict::again;
   c.keys.clear();
   put_status(c.out, "OK");
   return verdict::done;
@@ -199,6 +199,7 @@ CW_COLD CW_FN inline verdict resp_carry_out(resp_call& c) noexcept {
     put_arity_error(c.out, c.arg(0));
     return verdict::done;
   }
+  c.writes = f.writes;
   switch (command) {
     case word_of("ping"):
       return resp_ping(c);
@@ -232,13 +233,13 @@ CW_COLD CW_FN inline verdict resp_carry_out(resp_call& c) noexcept {
     case word_of("lrange"):
       return resp_lrange(c);
     case word_of("llen"):
-      return resp_llen(c);
+      return resp_size<list>(c, kind::list);
     case word_of("sadd"):
       return resp_sadd(c);
     case word_of("spop"):
       return resp_spop(c);
     case word_of("scard"):
-      return resp_scard(c);
+      return resp_size<dict>(c, kind::set);
     case word_of("hset"):
       return resp_hset(c);
     case word_of("hget"):

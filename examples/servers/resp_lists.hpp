@@ -7,9 +7,9 @@ namespace servers {
 
 CW_COLD CW_FN inline verdict resp_push(resp_call& c, side s) noexcept {
   locked_key k;
-  if (!lock_key(c, k)) return verdict::again;
-  auto* const l = value_to_change<list>(c, k, kind::list);
-  if (l == nullptr) return verdict::done;
+  list* l = nullptr;
+  verdict v{};
+  if (!look_up_to_change(c, kind::list, k, l, v)) return v;
   std::uint32_t pushed = 0;
   for (argument_cursor a(c.args, 2); a.more(); ++pushed) {
     if (l->push(c.memory(), k.home->memory, s, a.next())) continue;
@@ -17,6 +17,27 @@ CW_COLD CW_FN inline verdict resp_push(resp_call& c, side s) noexcept {
     return give_up(c, l->count == 0);
   }
   put_integer(c.out, static_cast<std::int64_t>(l->count));
+  return verdict::done;
+}
+
+CW_FN inline std::uint64_t size_of(const list& l) noexcept {
+  return l.count;
+}
+CW_FN inline std::uint64_t size_of(const dict& d) noexcept {
+  return d.count;
+}
+CW_FN inline std::uint64_t size_of(const zset& z) noexcept {
+  return z.members.count;
+}
+
+/// LLEN and SCARD.
+template <class T>
+CW_COLD CW_FN inline verdict resp_size(resp_call& c, kind what) noexcept {
+  locked_key k;
+  T* value = nullptr;
+  verdict v{};
+  if (!look_up(c, what, k, value, v)) return v;
+  put_integer(c.out, value == nullptr ? 0 : static_cast<std::int64_t>(size_of(*value)));
   return verdict::done;
 }
 
@@ -40,45 +61,42 @@ CW_FN inline void put_items(const resp_call& c, const list& l, side s,
   }
 }
 
+/// What LPOP, RPOP, SPOP and ZPOPMIN begin with.
+template <class T>
+struct pop_call {
+  locked_key k;
+  T* from = nullptr;        ///< null when there is no such key
+  std::uint64_t count = 0;  ///< not more than there are
+  bool many = false;        ///< an array is asked for
+};
+/// False: `v` is what to return.
+template <class T>
+[[nodiscard]] CW_FN inline bool begin_pop(resp_call& c, kind what, pop_call<T>& p,
+                                          verdict& v) noexcept {
+  v = verdict::done;
+  p.many = c.args.count == 3;
+  if (!parse_count(c, p.count) || !look_up(c, what, p.k, p.from, v)) return false;
+  if (p.from != nullptr && p.count > size_of(*p.from)) p.count = size_of(*p.from);
+  return true;
+}
+
 CW_COLD CW_FN inline verdict resp_pop(resp_call& c, side s) noexcept {
   if (c.args.count > 3) {
     put_arity_error(c.out, s == side::front ? text("lpop") : text("rpop"));
     return verdict::done;
   }
-  const bool many = c.args.count == 3;
-  std::uint64_t count = 0;
-  locked_key k;
-  if (!parse_count(c, count)) return verdict::done;
-  if (!lock_key(c, k)) return verdict::again;
-  bool wrong = false;
-  auto* const l = value_of<list>(c, k, kind::list, wrong);
-  if (wrong) {
-    put_wrong_type(c.out);
+  pop_call<list> p;
+  verdict v{};
+  if (!begin_pop(c, kind::list, p, v)) return v;
+  if (p.from == nullptr) {
+    p.many ? put_no_array(c.out) : put_no_bulk(c.out);
     return verdict::done;
   }
-  if (l == nullptr) {
-    many ? put_no_array(c.out) : put_no_bulk(c.out);
-    return verdict::done;
-  }
-  if (count > l->count) count = l->count;
-  if (many) put_array(c.out, count);
-  put_items(c, *l, s, count);
+  if (p.many) put_array(c.out, p.count);
+  put_items(c, *p.from, s, p.count);
   if (c.out.overrun()) return verdict::again;
-  for (std::uint64_t i = 0; i < count; ++i) l->pop(c.memory(), k.home->memory, s);
-  if (l->count == 0) remove_key(c, k);
-  return verdict::done;
-}
-
-CW_COLD CW_FN inline verdict resp_llen(resp_call& c) noexcept {
-  locked_key k;
-  if (!lock_key(c, k)) return verdict::again;
-  bool wrong = false;
-  const auto* const l = value_of<list>(c, k, kind::list, wrong);
-  if (wrong) {
-    put_wrong_type(c.out);
-  } else {
-    put_integer(c.out, l == nullptr ? 0 : static_cast<std::int64_t>(l->count));
-  }
+  for (std::uint64_t i = 0; i < p.count; ++i) p.from->pop(c.memory(), p.k.home->memory, s);
+  if (p.from->count == 0) remove_key(c, p.k);
   return verdict::done;
 }
 
@@ -90,13 +108,9 @@ CW_COLD CW_FN inline verdict resp_lrange(resp_call& c) noexcept {
     return verdict::done;
   }
   locked_key k;
-  if (!lock_key(c, k)) return verdict::again;
-  bool wrong = false;
-  const auto* const l = value_of<list>(c, k, kind::list, wrong);
-  if (wrong) {
-    put_wrong_type(c.out);
-    return verdict::done;
-  }
+  list* l = nullptr;
+  verdict v{};
+  if (!look_up(c, kind::list, k, l, v)) return v;
   const std::int64_t size = l == nullptr ? 0 : static_cast<std::int64_t>(l->count);
   if (first < 0) first = first + size < 0 ? 0 : first + size;
   if (last < 0) last += size;

@@ -11,33 +11,33 @@ CW_FN inline std::uint32_t member_hash(const resp_call& c, text name) noexcept {
 
 CW_COLD CW_FN inline verdict resp_sadd(resp_call& c) noexcept {
   locked_key k;
-  if (!lock_key(c, k)) return verdict::again;
-  auto* const set = value_to_change<dict>(c, k, kind::set);
-  if (set == nullptr) return verdict::done;
-  std::int64_t added = 0;
-  for (argument_cursor a(c.args, 2); a.more();) {
-    const text name = a.next();
+  dict* set = nullptr;
+  verdict v{};
+  if (!look_up_to_change(c, kind::set, k, set, v)) return v;
+  const arena& a = c.memory();
+  heap& h = k.home->memory;
+  made_entries made(a);
+  bool enough = set->ready(a, h);
+  for (argument_cursor at(c.args, 2); enough && at.more();) {
+    const text name = at.next();
     const std::uint32_t hash = member_hash(c, name);
-    if (set->get(c.memory(), hash, name) != nullptr) continue;
-    if (set->add(c.memory(), k.home->memory, hash, name, 0) == nullptr) {
-      return give_up(c, set->count == 0);
+    if (set->get(a, hash, name) == nullptr) enough = made.add(h, hash, name, {});
+  }
+  if (!enough) {
+    made.release(h);
+    return give_up(c, set->count == 0);
+  }
+  std::int64_t added = 0;
+  for (ref r = made.take(); r != 0; r = made.take()) {
+    auto* const e = a.at<entry>(r);
+    if (set->get(a, e->hash, e->name()) != nullptr) {  // it was named twice
+      a.release(h, r);
+    } else {
+      set->link(a, h, r);
+      ++added;
     }
-    ++added;
   }
   put_integer(c.out, added);
-  return verdict::done;
-}
-
-CW_COLD CW_FN inline verdict resp_scard(resp_call& c) noexcept {
-  locked_key k;
-  if (!lock_key(c, k)) return verdict::again;
-  bool wrong = false;
-  const auto* const set = value_of<dict>(c, k, kind::set, wrong);
-  if (wrong) {
-    put_wrong_type(c.out);
-  } else {
-    put_integer(c.out, set == nullptr ? 0 : set->count);
-  }
   return verdict::done;
 }
 
@@ -56,32 +56,25 @@ CW_COLD CW_FN inline verdict resp_spop(resp_call& c) noexcept {
     put_syntax_error(c.out);
     return verdict::done;
   }
-  const bool many = c.args.count == 3;
-  std::uint64_t count = 0;
-  locked_key k;
-  if (!parse_count(c, count)) return verdict::done;
-  if (!lock_key(c, k)) return verdict::again;
-  bool wrong = false;
-  auto* const set = value_of<dict>(c, k, kind::set, wrong);
-  if (wrong) {
-    put_wrong_type(c.out);
+  pop_call<dict> p;
+  verdict v{};
+  if (!begin_pop(c, kind::set, p, v)) return v;
+  if (p.from == nullptr) {
+    p.many ? put_array(c.out, 0) : put_no_bulk(c.out);
     return verdict::done;
   }
-  if (set == nullptr) {
-    many ? put_array(c.out, 0) : put_no_bulk(c.out);
-    return verdict::done;
-  }
-  if (count > set->count) count = set->count;
   bool never = false;
-  if (!answer_fits(c, count, set->longest, never)) return never ? verdict::done : verdict::again;
-  if (many) put_array(c.out, count);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint32_t draw = k.home->draws++;
-    ref* const link = set->any(c.memory(), hash_of({}, c.keys.options().seed + draw));
-    put_bulk(c.out, c.memory().at<entry>(*link)->name());
-    set->remove(c.memory(), k.home->memory, link);
+  if (!answer_fits(c, p.count, p.from->longest, never)) {
+    return never ? verdict::done : verdict::again;
   }
-  if (set->count == 0) remove_key(c, k);
+  if (p.many) put_array(c.out, p.count);
+  for (std::uint64_t i = 0; i < p.count; ++i) {
+    const std::uint32_t draw = p.k.home->draws++;
+    ref* const link = p.from->any(c.memory(), hash_of({}, c.keys.options().seed + draw));
+    put_bulk(c.out, c.memory().at<entry>(*link)->name());
+    p.from->remove(c.memory(), p.k.home->memory, link);
+  }
+  if (p.from->count == 0) remove_key(c, p.k);
   return verdict::done;
 }
 
@@ -91,23 +84,31 @@ CW_COLD CW_FN inline verdict resp_hset(resp_call& c) noexcept {
     return verdict::done;
   }
   locked_key k;
-  if (!lock_key(c, k)) return verdict::again;
-  auto* const fields = value_to_change<dict>(c, k, kind::hash);
-  if (fields == nullptr) return verdict::done;
+  dict* fields = nullptr;
+  verdict v{};
+  if (!look_up_to_change(c, kind::hash, k, fields, v)) return v;
   const arena& a = c.memory();
   heap& h = k.home->memory;
-  std::int64_t added = 0;
-  for (argument_cursor at(c.args, 2); at.more();) {
+  made_entries made(a);
+  bool enough = fields->ready(a, h);
+  for (argument_cursor at(c.args, 2); enough && at.more();) {
     const text name = at.next();
-    const text value = at.next();
-    const std::uint32_t hash = member_hash(c, name);
-    ref* const link = fields->find(a, hash, name);
-    const bool there = link != nullptr && *link != 0;
-    entry* const e =
-        there ? dict::resize(a, h, link, value.size) : fields->add(a, h, hash, name, value.size);
-    if (e == nullptr) return give_up(c, fields->count == 0);
-    copy_bytes(e->value_data(), value.data, value.size);
-    if (!there) ++added;
+    enough = made.add(h, member_hash(c, name), name, at.next());
+  }
+  if (!enough) {
+    made.release(h);
+    return give_up(c, fields->count == 0);
+  }
+  std::int64_t added = 0;
+  for (ref r = made.take(); r != 0; r = made.take()) {
+    auto* const e = a.at<entry>(r);
+    ref* const place = fields->find(a, e->hash, e->name());
+    if (*place != 0) {
+      a.release(h, dict::exchange(a, place, r));
+    } else {
+      fields->link(a, h, r);
+      ++added;
+    }
   }
   put_integer(c.out, added);
   return verdict::done;
@@ -115,13 +116,9 @@ CW_COLD CW_FN inline verdict resp_hset(resp_call& c) noexcept {
 
 CW_COLD CW_FN inline verdict resp_hget(resp_call& c) noexcept {
   locked_key k;
-  if (!lock_key(c, k)) return verdict::again;
-  bool wrong = false;
-  const auto* const fields = value_of<dict>(c, k, kind::hash, wrong);
-  if (wrong) {
-    put_wrong_type(c.out);
-    return verdict::done;
-  }
+  dict* fields = nullptr;
+  verdict v{};
+  if (!look_up(c, kind::hash, k, fields, v)) return v;
   entry* const e =
       fields == nullptr ? nullptr : fields->get(c.memory(), member_hash(c, c.arg(2)), c.arg(2));
   if (e == nullptr) {
@@ -191,18 +188,19 @@ CW_FN inline zadd_options parse_zadd_options(const arguments& args) noexcept {
   return false;
 }
 
-enum class zadd_outcome : std::uint8_t { added, changed, same, skipped, no_number, no_memory };
+enum class zadd_outcome : std::uint8_t { added, changed, same, skipped, no_number };
 
-/// One member; `score` is then what it has.
-CW_FN inline zadd_outcome add_member(const resp_call& c, heap& h, zset& set, text name,
+/// One member; `score` is then what it has. `made`: its entry, should it be new; else 0.
+CW_FN inline zadd_outcome add_member(const resp_call& c, heap& h, zset& set, text name, ref made,
                                      double& score, const zadd_options& o) noexcept {
   const arena& a = c.memory();
-  const std::uint32_t hash = member_hash(c, name);
-  const ref* const link = set.members.find(a, hash, name);
+  ref* const link = set.members.find(a, member_hash(c, name), name);
   if (link == nullptr || *link == 0) {
-    if (o.if_there) return zadd_outcome::skipped;
-    return set.add(a, h, hash, name, score) ? zadd_outcome::added : zadd_outcome::no_memory;
+    if (made == 0) return zadd_outcome::skipped;
+    set.link(a, h, made, score);
+    return zadd_outcome::added;
   }
+  if (made != 0) a.release(h, made);  // it was named twice
   if (o.if_new) return zadd_outcome::skipped;
   const double before = zset::score_of(a.at<entry>(*link));
   if (o.increment) score += before;
@@ -215,35 +213,56 @@ CW_FN inline zadd_outcome add_member(const resp_call& c, heap& h, zset& set, tex
   return zadd_outcome::changed;
 }
 
+/// Entries for those members that will be new, and room for them. False: no memory, and all is as
+/// before.
+[[nodiscard]] CW_FN inline bool make_members(const resp_call& c, heap& h, zset& set,
+                                             const zadd_options& o, made_entries& made) noexcept {
+  const arena& a = c.memory();
+  const double score = 0;
+  const text room(reinterpret_cast<const char*>(&score), sizeof(score));
+  bool enough = true;
+  for (argument_cursor at(c.args, o.scores); enough && at.more() && !o.if_there;) {
+    (void)at.next();
+    const text name = at.next();
+    const std::uint32_t hash = member_hash(c, name);
+    if (set.members.get(a, hash, name) == nullptr) enough = made.add(h, hash, name, room);
+  }
+  if (enough && set.ready(a, h, made.count())) return true;
+  made.release(h);
+  return false;
+}
+
 CW_COLD CW_FN inline verdict resp_zadd(resp_call& c) noexcept {
   const zadd_options o = parse_zadd_options(c.args);
   if (!check_zadd(c, o)) return verdict::done;
   locked_key k;
-  if (!lock_key(c, k)) return verdict::again;
-  bool wrong = false;
-  auto* set = value_of<zset>(c, k, kind::zset, wrong);
-  if (set == nullptr && !wrong && o.if_there) {
+  zset* set = nullptr;
+  verdict v{};
+  if (!look_up(c, kind::zset, k, set, v)) return v;
+  if (set == nullptr && o.if_there) {
     o.increment ? put_no_bulk(c.out) : put_integer(c.out, 0);
     return verdict::done;
   }
-  set = value_to_change<zset>(c, k, kind::zset);
-  if (set == nullptr) return verdict::done;
-  std::int64_t added = 0;
-  std::int64_t changed = 0;
+  if (set == nullptr) set = add_value<zset>(c, k, kind::zset);
+  if (set == nullptr) return no_memory(c);
+  heap& h = k.home->memory;
+  made_entries made(c.memory());
+  if (!make_members(c, h, *set, o, made)) return give_up(c, set->members.count == 0);
+  std::uint32_t added = 0;
+  std::uint32_t changed = 0;
   double score = 0;
   zadd_outcome last = zadd_outcome::skipped;
   for (argument_cursor a(c.args, o.scores); a.more();) {
     (void)parse_double(a.next(), score);  // it has been checked
-    last = add_member(c, k.home->memory, *set, a.next(), score, o);
-    if (last == zadd_outcome::no_memory) return give_up(c, set->members.count == 0);
-    if (last == zadd_outcome::no_number) {
-      put_error(c.out, "ERR resulting score is not a number (NaN)");
-      return verdict::done;
-    }
+    const text name = a.next();
+    last = add_member(c, h, *set, name, made.next_is(name) ? made.take() : 0, score, o);
     added += last == zadd_outcome::added ? 1 : 0;
     changed += last == zadd_outcome::changed ? 1 : 0;
   }
-  if (!o.increment) {
+  set->forget(c.memory(), h, made.count() - added);
+  if (last == zadd_outcome::no_number) {  // of one that was there: nothing was added
+    put_error(c.out, "ERR resulting score is not a number (NaN)");
+  } else if (!o.increment) {
     put_integer(c.out, o.count_changes ? added + changed : added);
   } else if (last == zadd_outcome::skipped) {
     put_no_bulk(c.out);
@@ -258,33 +277,25 @@ CW_COLD CW_FN inline verdict resp_zpopmin(resp_call& c) noexcept {
     put_syntax_error(c.out);
     return verdict::done;
   }
-  std::uint64_t count = 0;
-  locked_key k;
-  if (!parse_count(c, count)) return verdict::done;
-  if (!lock_key(c, k)) return verdict::again;
-  bool wrong = false;
-  auto* const set = value_of<zset>(c, k, kind::zset, wrong);
-  if (wrong) {
-    put_wrong_type(c.out);
-    return verdict::done;
-  }
-  if (set == nullptr) {
+  pop_call<zset> p;
+  verdict v{};
+  if (!begin_pop(c, kind::zset, p, v)) return v;
+  if (p.from == nullptr) {
     put_array(c.out, 0);
     return verdict::done;
   }
-  if (count > set->members.count) count = set->members.count;
   bool never = false;
-  if (!answer_fits(c, count, set->members.longest + 48, never)) {
+  if (!answer_fits(c, p.count, p.from->members.longest + 48, never)) {
     return never ? verdict::done : verdict::again;
   }
-  put_array(c.out, 2 * count);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    entry* const e = set->least(c.memory());
+  put_array(c.out, 2 * p.count);
+  for (std::uint64_t i = 0; i < p.count; ++i) {
+    entry* const e = p.from->least(c.memory());
     put_bulk(c.out, e->name());
     put_score(c.out, zset::score_of(e));
-    set->pop_least(c.memory(), k.home->memory);
+    p.from->pop_least(c.memory(), p.k.home->memory);
   }
-  if (set->members.count == 0) remove_key(c, k);
+  if (p.from->members.count == 0) remove_key(c, p.k);
   return verdict::done;
 }
 

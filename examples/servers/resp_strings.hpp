@@ -77,7 +77,7 @@ CW_COLD CW_FN inline verdict resp_set(resp_call& c) noexcept {
     if (!o.get) put_no_bulk(c.out);
   } else if (!set_string(c, k, c.arg(2))) {
     c.out.back_to(start);
-    put_out_of_memory(c.out);
+    return no_memory(c);
   } else if (!o.get) {
     put_status(c.out, "OK");
   }
@@ -96,26 +96,45 @@ CW_COLD CW_FN inline verdict resp_add(resp_call& c, std::int64_t by) noexcept {
   } else if (value == (by > 0 ? INT64_MAX : INT64_MIN)) {
     put_error(c.out, "ERR increment or decrement would overflow");
   } else if (!set_string(c, k, digits_of(value + by).view())) {
-    put_out_of_memory(c.out);
+    return no_memory(c);
   } else {
     put_integer(c.out, value + by);
   }
   return verdict::done;
 }
 
-/// Keys without memory for them stay as they were; those before them are set.
+/// Entries for all pairs. False: no memory, and all is as before.
+[[nodiscard]] CW_FN inline bool make_pairs(const resp_call& c, made_entries& made) noexcept {
+  const arena& a = c.memory();
+  bool enough = true;
+  for (argument_cursor at(c.args, 1); enough && at.more();) {
+    const text name = at.next();
+    const text value = at.next();
+    shard& home = home_of(c, name);
+    enough = home.keys.ready(a, home.memory) &&
+             made.add(home.memory, static_cast<std::uint32_t>(c.keys.hash(name)), name, value);
+  }
+  if (enough) return true;
+  for (ref r = made.take(); r != 0; r = made.take()) {
+    a.release(home_of(c, a.at<entry>(r)->name()).memory, r);
+  }
+  for (argument_cursor at(c.args, 1); at.more(); (void)at.next()) {
+    shard& home = home_of(c, at.next());
+    home.keys.drop_if_empty(a, home.memory);
+  }
+  return false;
+}
+
 CW_COLD CW_FN inline verdict resp_mset(resp_call& c) noexcept {
   if (c.args.count % 2 == 0) {
     put_arity_error(c.out, "mset");
     return verdict::done;
   }
   if (!lock_keys(c, 1, 2)) return verdict::again;
-  for (argument_cursor a(c.args, 1); a.more();) {
-    const text name = a.next();
-    if (!set_string(c, find_key(c, name), a.next())) {
-      put_out_of_memory(c.out);
-      return verdict::done;
-    }
+  made_entries made(c.memory());
+  if (!make_pairs(c, made)) return no_memory(c);
+  for (ref r = made.take(); r != 0; r = made.take()) {
+    put_key(c, find_key(c, c.memory().at<entry>(r)->name()), r);
   }
   put_status(c.out, "OK");
   return verdict::done;

@@ -23,6 +23,7 @@ struct settings {
   int port = 7000;
   int blocks = 2;
   int threads = 1;
+  int host_threads = 1;  ///< that serve the sockets
 };
 
 /// What a GPU is asked for where the arguments do not say.
@@ -31,7 +32,7 @@ struct gpu_shape {
   int threads = 128;
 };
 
-/// `--device cpu|cuda --host ADDRESS --port N --blocks N --threads N`.
+/// `--device cpu|cuda --host ADDRESS --port N --blocks N --threads N --host-threads N`.
 /// Throws error(invalid_argument) for anything else.
 inline settings parse(int argc, char** argv, const gpu_shape& on_gpu = {}) {
   settings s;
@@ -49,9 +50,13 @@ inline settings parse(int argc, char** argv, const gpu_shape& on_gpu = {}) {
       s.blocks = std::stoi(value);
     } else if (name == "--threads") {
       s.threads = std::stoi(value);
+    } else if (name == "--host-threads") {
+      s.host_threads = std::stoi(value);
     } else {
       throw cw::error(cw::errc::invalid_argument, argv[0],
-                      "'" + name + "' is none of --device, --host, --port, --blocks, --threads");
+                      "'" + name +
+                          "' is none of --device, --host, --port, --blocks, --threads, "
+                          "--host-threads");
     }
   }
   const bool gpu = s.device.kind() == cw::device_kind::cuda;
@@ -74,7 +79,7 @@ struct open_listener {
 /// Runs `serve(stream, shape, net, listener)`, which launches a kernel, until SIGINT or SIGTERM.
 /// The kernel ends when accept() returns -ESHUTDOWN.
 template <class Serve>
-int run(const settings& s, const cw::socket::service_options& options, Serve&& serve) {
+int run(const settings& s, cw::socket::service_options options, Serve&& serve) {
   // Before any thread is there: all of them leave the signals to this one.
   sigset_t ends;
   sigemptyset(&ends);
@@ -82,6 +87,7 @@ int run(const settings& s, const cw::socket::service_options& options, Serve&& s
   sigaddset(&ends, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 
+  options.threads = s.host_threads;
   cw::socket::service net(s.device, options);
   cw::stream stream(s.device);
   const bool bracket = s.host.find(':') != std::string::npos;

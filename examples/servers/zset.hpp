@@ -16,19 +16,26 @@ struct zset {
     return score;
   }
 
-  /// A member that is not there yet. False: no memory, and all is as before.
-  [[nodiscard]] CW_COLD CW_FN bool add(const arena& a, heap& h, std::uint32_t hash, text name,
-                                       double score) noexcept {
-    const std::uint32_t place = members.count;
-    if (!order.add(a, h, place)) return false;
-    entry* const e = members.add(a, h, hash, name, sizeof(score));
-    if (e == nullptr) {
-      order.remove(a, h, place);
+  /// Room for `more` members. False: no memory, and all is as before.
+  [[nodiscard]] CW_COLD CW_FN bool ready(const arena& a, heap& h, std::uint32_t more) noexcept {
+    if (!members.ready(a, h)) return false;
+    for (std::uint32_t i = 0; i < more; ++i) {
+      if (order.add(a, h, members.count + i)) continue;
+      forget(a, h, i);
       return false;
     }
-    memcpy(e->value_data(), &score, sizeof(score));
-    rise(a, *members.find(a, hash, name), place);
     return true;
+  }
+  /// Gives back the room for the last `more` that ready() made, and that was not used.
+  CW_FN void forget(const arena& a, heap& h, std::uint32_t more) noexcept {
+    while (more-- > 0) order.remove(a, h, members.count + more);
+    members.drop_if_empty(a, h);
+  }
+  /// A made entry as a member that is not there yet; there is room.
+  CW_COLD CW_FN void link(const arena& a, heap& h, ref made, double score) noexcept {
+    memcpy(a.at<entry>(made)->value_data(), &score, sizeof(score));
+    members.link(a, h, made);
+    rise(a, made, members.count - 1);
   }
   CW_COLD CW_FN void change(const arena& a, ref member, double score) noexcept {
     auto* const e = a.at<entry>(member);
@@ -52,9 +59,10 @@ struct zset {
     if (last > 0) sink(a, moved, 0);
   }
 
-  CW_FN void clear(const arena& a, heap& h) noexcept {
+  /// As dict::clear().
+  CW_FN bool clear(const arena& a, heap& h, int& work) noexcept {
     order.clear(a, h);
-    members.clear(a, h);
+    return members.clear(a, h, work);
   }
 
  private:

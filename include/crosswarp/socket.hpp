@@ -1,5 +1,5 @@
-// Sockets inside kernels, on the host: a service owns the sockets of some kernels and a thread that
-// serves them. What kernels do with them is in device/socket.hpp.
+// Sockets inside kernels, on the host: a service owns the sockets of some kernels and threads that
+// serve them. What kernels do with them is in device/socket.hpp.
 //
 //   socket::service net(device);
 //   launch(stream, {}, server{}, net.device(), port);
@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "crosswarp/device/socket.hpp"
 #include "crosswarp/device_ref.hpp"
@@ -59,6 +60,9 @@ struct service_options {
   /// TCP_NODELAY from the beginning: small sends meet in the ring already.
   bool no_delay = true;
   engine_kind engine = engine_kind::automatic;
+  /// Threads that serve sockets, from 1 to 64 and not more than `sockets`. Each has its share of
+  /// the table; connections go to the one with most places left.
+  int threads = 1;
   /// Of a world's service: connections at a time, per rank, whose other end is of the same service
   /// on a rank that is mapped here, and that go around TCP by memory which both write; 0: none.
   /// Kernels do not notice. Others stay with TCP, and so do all when first_byte or idle is set.
@@ -78,7 +82,8 @@ struct service_stats {
   std::uint64_t timed_out = 0;  ///< by first_byte, idle or linger
   std::uint64_t breaches = 0;   ///< a kernel wrote what cannot be; its socket was reset
   std::uint64_t ring_bytes = 0;
-  int sockets = 0;     ///< in use now
+  int sockets = 0;  ///< in use now
+  std::vector<int> sockets_of_thread;
   std::string engine;  ///< epoll or io_uring
 };
 
@@ -99,8 +104,8 @@ class service {
   [[nodiscard]] device::socket::service device() const noexcept;
   [[nodiscard]] device::socket::service device(const device::wait_limits& limits) const noexcept;
 
-  /// Ends what kernels wait for: all calls but close() fail with -ESHUTDOWN from now on, or with
-  /// -EPIPE and 0 where that was told already.
+  /// Ends what kernels wait for: as soon as its threads have heard of it, all calls but close()
+  /// fail with -ESHUTDOWN, or with -EPIPE and 0 where that was told already.
   void stop();
 
   [[nodiscard]] service_stats stats() const;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "transports/tcp/address.hpp"
-#include "worker.hpp"
+#include "workers.hpp"
 
 namespace crosswarp::socket_impl {
 
@@ -28,13 +28,14 @@ std::string peer_key(const words::address& a) {
 
 // ---- listeners
 
+/// As start_connect(): in a place that was set aside.
 std::int64_t worker::start_listen(const words::call_request& r) {
   entry* const e = take_entry(true);
   if (e == nullptr) return -EMFILE;
   e->backlog = static_cast<std::size_t>(
       std::clamp<std::int64_t>(r.value, 1, static_cast<std::int64_t>(e->words.connections())));
   e->fd = tcp::make_listener(tcp::to_system(r.where), static_cast<int>(e->backlog));
-  const int failed = e->fd < 0 ? e->fd : engine_->add(e->index, e->fd);
+  const int failed = e->fd < 0 ? e->fd : engine_->add(token_of(*e), e->fd);
   if (failed < 0) {
     if (e->fd >= 0) close(e->fd);
     e->fd = -1;
@@ -49,7 +50,7 @@ std::int64_t worker::start_listen(const words::call_request& r) {
 
 /// A place has become free.
 void worker::wake_listeners() {
-  for (const std::uint32_t i : listeners_) wake_if_starved(*entries_[i]);
+  for (const std::uint32_t i : listeners_) wake_if_starved(at(i));
 }
 
 void worker::wake_if_starved(entry& l) {
@@ -60,55 +61,81 @@ bool worker::accept_some(entry& l) {
   for (int i = 0; i < accepts_per_turn; ++i) {
     if (stopped_ || l.input_waits) return false;
     // Who finds no place here waits in Linux's backlog.
-    l.starved = l.queue.size() >= l.backlog || free_.empty() ||
-                (options_.per_listener > 0 && l.connections >= options_.per_listener);
+    const bool full = l.queue.size() + l.coming.size() >= l.backlog ||
+                      (options_.per_listener > 0 && l.connections >= options_.per_listener);
+    worker* const to = full ? nullptr : all_.reserve();
+    l.starved = to == nullptr;
     if (l.starved) return false;
     sockaddr_storage peer{};
     socklen_t bytes = 0;
-    const int fd = engine_->accept(l.index, peer, bytes);
+    const int fd = engine_->accept(token_of(l), peer, bytes);
+    if (fd >= 0) {
+      pass_on(l, *to, fd, tcp::from_system({peer, bytes}));
+      continue;
+    }
+    give_place_back(*to);
     if (fd == engine::in_progress) {
       l.input_waits = true;
       return false;
     }
-    if (fd == -EMFILE || fd == -ENFILE) {
-      refuse_for_want_of_descriptors(l);
-    } else if (fd >= 0 && !admit(l, fd, peer, bytes)) {
-      refuse(fd);
-    }
+    if (fd == -EMFILE || fd == -ENFILE) refuse_for_want_of_descriptors(l);
     // Others are of the connection, which is gone: the next one may be better.
   }
   return true;
 }
 
-bool worker::admit(entry& l, int fd, const sockaddr_storage& peer, socklen_t bytes) {
-  const words::address from = tcp::from_system({peer, bytes});
-  const std::string key = options_.per_peer > 0 ? peer_key(from) : std::string();
-  if (!key.empty()) {
-    const auto found = per_peer_.find(key);
-    if (found != per_peer_.end() && found->second >= options_.per_peer) return false;
+/// To the worker who has set a place aside for it.
+void worker::pass_on(entry& l, worker& to, int fd, const words::address& from) {
+  arrival a{l.words.who(), l.first_coming + l.coming.size(), fd, from, {}};
+  if (options_.per_peer > 0) a.peer = peer_key(from);
+  if (!all_.admit_peer(a.peer)) {
+    give_place_back(to);
+    return refuse(fd);
   }
-  entry* const e = take_entry(false);
-  if (e == nullptr) return false;
-  if (engine_->add(e->index, fd) < 0) {
-    release(*e);
-    return false;
-  }
-  e->fd = fd;
-  e->since = now_;
-  e->listener = &l;
+  l.coming.emplace_back();
   ++l.connections;
-  if (!key.empty()) {
-    e->peer = key;
-    ++per_peer_[key];
+  post(to, [a](worker& w) { w.admit(a); });
+}
+
+void worker::admit(const arrival& a) {
+  entry* const e = take_entry(false);
+  if (e == nullptr) {
+    all_.dismiss_peer(a.peer);
+    tell(a.listener, [](worker&, entry& l) { --l.connections; });
+    line_up(a, {});
+    return refuse(a.fd);
   }
-  if (options_.no_delay) (void)tcp::set_option(fd, words::option::no_delay, 1);
-  e->words.called() = {tcp::own_name(fd), from};
+  e->listener = a.listener;
+  e->peer = a.peer;
+  if (engine_->add(token_of(*e), a.fd) < 0) {
+    release(*e);
+    line_up(a, {});
+    return refuse(a.fd);
+  }
+  e->fd = a.fd;
+  e->since = now_;
+  if (options_.no_delay) (void)tcp::set_option(a.fd, words::option::no_delay, 1);
+  e->words.called() = {tcp::own_name(a.fd), a.from};
   e->words.note_connected();
   offer_lane(*e);
-  l.queue.push_back({e->index, l.words.push(e->words.who())});
   counters_.accepted.fetch_add(1, std::memory_order_relaxed);
   wake(*e);
-  return true;
+  line_up(a, e->words.who());
+}
+
+/// For kernels to accept, in the order in which peers came, whoever has taken them on first; no
+/// handle: nobody has.
+void worker::line_up(const arrival& a, handle connection) {
+  post(all_.owner(a.listener.index()), [=](worker& w) {
+    entry* const l = w.find(a.listener);
+    if (l == nullptr) return w.drop_untaken(connection);
+    l->coming[a.number - l->first_coming] = connection;
+    for (; !l->coming.empty() && l->coming.front(); ++l->first_coming, l->coming.pop_front()) {
+      const handle next = *l->coming.front();
+      if (next) l->queue.push_back({next, l->words.push(next)});
+    }
+    w.wake_if_starved(*l);
+  });
 }
 
 void worker::refuse(int fd) {
@@ -123,32 +150,35 @@ void worker::refuse_for_want_of_descriptors(entry& l) {
   if (spare_ >= 0) close(spare_);
   sockaddr_storage peer{};
   socklen_t bytes = 0;
-  const int fd = engine_->accept(l.index, peer, bytes);
+  const int fd = engine_->accept(token_of(l), peer, bytes);
   if (fd >= 0) refuse(fd);
   spare_ = dup(l.fd);
   if (fd < 0) l.input_waits = fd == engine::in_progress;
 }
 
 /// A kernel has accepted it, so that its place in the listener's ring may be used again.
-void worker::note_taken(entry& e) {
-  if (e.listener == nullptr) return;
-  std::erase_if(e.listener->queue, [&](const waiting& w) { return w.place == e.index; });
-  wake_if_starved(*e.listener);
+void worker::note_taken(worker& w, entry& l, handle connection) {
+  std::erase_if(l.queue, [&](const waiting& x) { return x.connection == connection; });
+  w.wake_if_starved(l);
+}
+
+void worker::drop_untaken(handle connection) {
+  if (!connection) return;
+  post(all_.owner(connection.index()), [=](worker& w) {
+    entry* const e = w.find(connection);
+    if (e == nullptr) return;
+    w.drop_descriptor(*e, true);
+    w.release(*e);
+  });
 }
 
 /// Connections that nobody accepted are reset, as with Linux. Those before the listener's last
 /// position were taken, though their bells may not have been seen.
 void worker::close_listener(entry& l) {
-  // At the end of the service all bells have been seen, and no kernel has said how far it came.
-  const std::uint64_t first = closing_ ? 0 : l.words.bell_position();
   const auto queue = std::exchange(l.queue, {});
   for (const waiting& w : queue) {
-    if (w.position < first) continue;
-    drop_descriptor(*entries_[w.place], true);
-    release(*entries_[w.place]);
-  }
-  for (const auto& e : entries_) {
-    if (e->listener == &l) e->listener = nullptr;
+    // At the end of the service each worker resets its own: it has seen all bells.
+    if (!closing_ && w.position >= l.words.bell_position()) drop_untaken(w.connection);
   }
   tcp::remove_path(l.words.called().own);
   std::erase(listeners_, l.index);
@@ -163,7 +193,7 @@ std::int64_t worker::start_connect(const words::call_request& r) {
   if (e == nullptr) return -EMFILE;
   const tcp::system_address where = tcp::to_system(r.where);
   e->fd = tcp::make_socket(where);
-  const int failed = e->fd < 0 ? e->fd : engine_->add(e->index, e->fd);
+  const int failed = e->fd < 0 ? e->fd : engine_->add(token_of(*e), e->fd);
   if (failed < 0) {
     if (e->fd >= 0) close(e->fd);
     e->fd = -1;
@@ -172,14 +202,19 @@ std::int64_t worker::start_connect(const words::call_request& r) {
   }
   e->connecting = true;
   e->since = now_;
-  const int result = engine_->connect(e->index, where.storage, where.bytes);
+  const int result = engine_->connect(token_of(*e), where.storage, where.bytes);
   if (result != engine::in_progress) finish_connect(*e, result);
   return e->words.who().value();
 }
 
 void worker::finish_connect(entry& e, int result) {
   e.connecting = false;
+  note_event(trace::socket_event::connect, e, e.begun_at,
+             result >= 0            ? status::ok
+             : result == -ETIMEDOUT ? status::timeout
+                                    : status::unreachable);
   if (result < 0) return fail(e, -result, false);
+  e.begun_at = ticks();
   if (options_.no_delay) (void)tcp::set_option(e.fd, words::option::no_delay, 1);
   e.words.called() = {tcp::own_name(e.fd), tcp::peer_name(e.fd)};
   e.since = now_;
@@ -202,7 +237,7 @@ bool worker::receive(entry& e) {
     e.stalled = true;
     return false;
   }
-  const int n = engine_->receive(e.index, space);
+  const int n = engine_->receive(token_of(e), space);
   if (n == engine::in_progress) {
     e.input_waits = true;
     return false;
@@ -215,7 +250,9 @@ void worker::note_received(entry& e, int n) {
   if (e.words.has_ended()) {  // meanwhile, by stop()
     e.lost = e.lost || n > 0;
   } else if (n > 0) {
+    if (!e.heard) note_event(trace::socket_event::first_byte, e, e.begun_at);
     e.heard = true;
+    e.bytes += static_cast<std::uint64_t>(n);
     e.since = now_;
     counters_.received_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     e.words.note_received(static_cast<std::uint64_t>(n));
@@ -232,7 +269,7 @@ bool worker::send(entry& e) {
   if (e.fd < 0 || e.connecting) return false;
   if (e.words.has_to_send()) {
     if (e.output_waits) return false;
-    const int n = engine_->send(e.index, e.words.to_send(bytes_per_turn));
+    const int n = engine_->send(token_of(e), e.words.to_send(bytes_per_turn));
     if (n == engine::in_progress) {
       e.output_waits = true;
       return false;
@@ -251,6 +288,7 @@ bool worker::send(entry& e) {
 void worker::note_sent(entry& e, int n) {
   if (e.words.is_broken()) return;
   if (n < 0) return e.words.break_send(-n);  // what the peer sent before is still to be read
+  e.bytes += static_cast<std::uint64_t>(n);
   counters_.sent_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
   e.words.note_sent(static_cast<std::uint64_t>(n));
 }
@@ -310,7 +348,7 @@ bool worker::look_at_lanes() {
   constexpr std::chrono::seconds patience(1);
   bool any = false;
   std::erase_if(offering_, [&](std::uint32_t i) {
-    entry& e = *entries_[i];
+    entry& e = at(i);
     any = settle_lane(e, now_ - e.since > patience) || any;
     return !e.offered;
   });

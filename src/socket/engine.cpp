@@ -1,5 +1,7 @@
-// Which engine a service has.
+// Which engines a service has.
 #include "engine.hpp"
+
+#include <algorithm>
 
 #include "core/log.hpp"
 #include "crosswarp/error.hpp"
@@ -21,14 +23,19 @@ socket::engine_kind from_environment() {
 
 }  // namespace
 
-chosen_engine make_engine(socket::engine_kind wanted) {
+chosen_engines make_engines(socket::engine_kind wanted, int count) {
+  const auto all_by = [&](auto make) {
+    std::vector<std::unique_ptr<engine>> all(static_cast<std::size_t>(count));
+    std::generate(all.begin(), all.end(), make);
+    return all;
+  };
   if (wanted == socket::engine_kind::automatic) wanted = from_environment();
-  if (wanted != socket::engine_kind::io_uring) return {make_epoll_engine(), "epoll", ""};
+  if (wanted != socket::engine_kind::io_uring) return {all_by(make_epoll_engine), "epoll", ""};
   try {
-    return {make_uring_engine(), "io_uring", ""};
+    return {all_by(make_uring_engine), "io_uring", ""};
   } catch (const error& e) {
     log::warn(-1, "sockets: no io_uring, so epoll: ", e.what());
-    return {make_epoll_engine(), "epoll", e.what()};
+    return {all_by(make_epoll_engine), "epoll", e.what()};
   }
 }
 

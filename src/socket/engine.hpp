@@ -65,13 +65,14 @@ std::unique_ptr<engine> make_epoll_engine();
 /// Throws error(not_supported) in a build without liburing, error(system) where Linux refuses.
 std::unique_ptr<engine> make_uring_engine();
 
-struct chosen_engine {
-  std::unique_ptr<engine> what;
-  std::string name;  ///< epoll or io_uring
-  std::string why;   ///< another one than was asked for; empty: it is what was asked for
+struct chosen_engines {
+  std::vector<std::unique_ptr<engine>> all;  ///< of one kind: they pass descriptors to each other
+  std::string name;                          ///< epoll or io_uring
+  std::string why;  ///< others than were asked for; empty: it is what was asked for
 };
-/// `wanted`, or what CROSSWARP_SOCKET_ENGINE says when that is automatic. Where there is no
-/// io_uring it is epoll. Throws error(invalid_argument) when the variable says something else.
-chosen_engine make_engine(socket::engine_kind wanted);
+/// So many of `wanted`, or of what CROSSWARP_SOCKET_ENGINE says when that is automatic. Where there
+/// is no io_uring, or not enough of it, all are epoll. Throws error(invalid_argument) when the
+/// variable says something else.
+chosen_engines make_engines(socket::engine_kind wanted, int count);
 
 }  // namespace crosswarp::socket_impl

@@ -122,11 +122,19 @@ words::lane& lanes::at(int rank, unsigned which) const noexcept {
 
 // ---- how two ends find each other
 
-std::optional<unsigned> lanes::offer(const words::names& ends) {
+std::optional<unsigned> lanes::take() {
+  const std::lock_guard lock(guard_);
   collect();
   if (free_.empty()) return {};
   const unsigned own = free_.back();
   free_.pop_back();
+  return own;
+}
+
+std::optional<unsigned> lanes::offer(const words::names& ends) {
+  const auto taken = take();
+  if (!taken) return {};
+  const unsigned own = *taken;
   lane& l = at(world_.boot->rank(), own);
   // Relaxed, all of it: who finds the lane has read its state.
   for (std::uint64_t* const w : {&l.in.head, &l.in.from, &l.out.tail, &l.host.left}) {
@@ -188,6 +196,7 @@ bool lanes::withdraw(unsigned own) {
                                      std::memory_order_acq_rel)) {
     return false;
   }
+  const std::lock_guard lock(guard_);
   free_.push_back(own);
   return true;
 }
@@ -221,6 +230,7 @@ int lanes::lost_rank() const {
 void lanes::leave(lane_link link) {
   // pairs with collect(): this end's kernels have closed, and write no more
   shared(at(link.peer_rank(), link.peer()).host.left).store(1, std::memory_order_release);
+  const std::lock_guard lock(guard_);
   ending_.push_back(link.own());
   collect();
 }

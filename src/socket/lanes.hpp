@@ -2,6 +2,7 @@
 // when a lane may be used again. What goes through them is the kernels' affair.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace crosswarp::socket_impl {
 
 using device::socket::lane_link;
 
-/// A rank's lanes, and those of all ranks that it has mapped. Used by one thread at a time.
+/// A rank's lanes, and those of all ranks that it has mapped. Any thread may use it; a lane is its
+/// connection's worker's.
 class lanes {
  public:
   /// Collective; throws error(asymmetric) when ranks ask for different ones.
@@ -45,6 +47,7 @@ class lanes {
  private:
   using lane = device::socket::lane;
   [[nodiscard]] lane& at(int rank, unsigned which) const noexcept;
+  [[nodiscard]] std::optional<unsigned> take();
   bool match(unsigned own);
   void collect();
 
@@ -54,6 +57,7 @@ class lanes {
   std::unique_ptr<mapped::mapping> memory_;
   std::optional<world_impl::peers_here> peers_;
   std::vector<int> reached_;      // ranks
+  std::mutex guard_;              // of those below
   std::vector<unsigned> free_;    // own lanes
   std::vector<unsigned> ending_;  // that this end has left
 };

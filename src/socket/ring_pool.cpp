@@ -14,6 +14,7 @@ ring_pool::ring_pool(std::byte* base, std::uint64_t bytes) : base_(base) {
 }
 
 std::optional<std::uint64_t> ring_pool::take(unsigned log2) {
+  const std::lock_guard lock(guard_);
   unsigned from = log2;
   while (from <= most_log2 && free_[from].empty()) ++from;
   if (from > most_log2) return {};
@@ -23,14 +24,15 @@ std::optional<std::uint64_t> ring_pool::take(unsigned log2) {
     --from;
     free_[from].insert(offset + (std::uint64_t{1} << from));
   }
-  in_use_ += std::uint64_t{1} << log2;
+  in_use_.fetch_add(std::uint64_t{1} << log2, std::memory_order_relaxed);
   return offset;
 }
 
 void ring_pool::give_back(std::uint64_t offset, unsigned log2) {
   // The next one finds nothing of what this one had.
   std::memset(base_ + offset, 0, std::size_t{1} << log2);
-  in_use_ -= std::uint64_t{1} << log2;
+  const std::lock_guard lock(guard_);
+  in_use_.fetch_sub(std::uint64_t{1} << log2, std::memory_order_relaxed);
   for (; log2 < most_log2; ++log2) {
     const std::uint64_t other = offset ^ (std::uint64_t{1} << log2);
     const auto found = free_[log2].find(other);

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <set>
 
 namespace crosswarp::socket_impl {
 
+/// Any thread may use it.
 class ring_pool {
  public:
   static constexpr unsigned least_log2 = 12;
@@ -23,12 +26,15 @@ class ring_pool {
   void give_back(std::uint64_t offset, unsigned log2);
 
   [[nodiscard]] std::byte* at(std::uint64_t offset) const noexcept { return base_ + offset; }
-  [[nodiscard]] std::uint64_t bytes_in_use() const noexcept { return in_use_; }
+  [[nodiscard]] std::uint64_t bytes_in_use() const noexcept {
+    return in_use_.load(std::memory_order_relaxed);
+  }
 
  private:
   std::byte* base_;
+  std::mutex guard_;
   std::array<std::set<std::uint64_t>, most_log2 + 1> free_;  // by log2 of their size
-  std::uint64_t in_use_ = 0;
+  std::atomic<std::uint64_t> in_use_{0};
 };
 
 }  // namespace crosswarp::socket_impl

@@ -1,5 +1,6 @@
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -8,7 +9,7 @@
 #include "crosswarp/error.hpp"
 #include "crosswarp/socket.hpp"
 #include "lanes.hpp"
-#include "worker.hpp"
+#include "workers.hpp"
 
 namespace crosswarp::socket {
 
@@ -96,6 +97,11 @@ service_options checked(const service_options& o) {
     throw error(errc::invalid_argument, "socket service",
                 "sockets " + std::to_string(o.sockets) + ": from 1 to 65536");
   }
+  if (o.threads < 1 || o.threads > std::min(o.sockets, socket_impl::workers::most)) {
+    throw error(
+        errc::invalid_argument, "socket service",
+        "threads " + std::to_string(o.threads) + ": from 1 to 64, and not more than sockets");
+  }
   check_ring("ring_bytes", o.ring_bytes);
   check_ring("most_ring_bytes", o.most_ring_bytes);
   if (o.most_ring_bytes < o.ring_bytes || o.ring_budget < 2 * o.ring_bytes) {
@@ -136,9 +142,16 @@ struct service::state_type {
         own(d, news.size()),
         places(d, calls_at_once),
         pool(rings.data(), rings.size()),
-        engine(socket_impl::make_engine(o.engine)),
-        work(view(), pool, o, std::move(engine.what), d.kind() != device_kind::cpu,
-             o.lanes == 0 ? nullptr : around.get()) {}
+        work(view(), pool, o, make_engines(o), d.kind() != device_kind::cpu,
+             o.lanes == 0 ? nullptr : around.get(),
+             w == nullptr ? nullptr : w->state().recorder()) {}
+
+  [[nodiscard]] std::vector<std::unique_ptr<socket_impl::engine>> make_engines(
+      const service_options& o) {
+    auto made = socket_impl::make_engines(o.engine, o.threads);
+    engine = made.name;
+    return std::move(made.all);
+  }
 
   [[nodiscard]] words::memory view() const noexcept {
     words::memory m;
@@ -175,8 +188,8 @@ struct service::state_type {
   buffer<words::own_state> own;
   buffer<words::call_place> places;
   socket_impl::ring_pool pool;
-  socket_impl::chosen_engine engine;  // what it was, that is
-  socket_impl::worker work;           // last: ends before the memory does
+  std::string engine;
+  socket_impl::workers work;  // last: ends before the memory does
 };
 
 service::service(device_ref d, const service_options& options)
@@ -199,7 +212,7 @@ void service::stop() {
 }
 service_stats service::stats() const {
   service_stats s = state_->work.stats();
-  s.engine = state_->engine.name;
+  s.engine = state_->engine;
   return s;
 }
 

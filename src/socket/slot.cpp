@@ -272,10 +272,9 @@ void slot::tell_sent() {
 }
 
 void slot::tell_activity() const {
-  const auto activity = shared(*m_->activity);
-  const std::uint64_t next = activity.load(relaxed) + 1;
-  // pairs with service::poll(): who sees it sees the news
-  activity.store(next, order::release);  // unseen: the news are atomics
+  // An exchange, as other workers' slots tell it as well. Pairs with service::poll(): who sees it
+  // sees the news.
+  shared(*m_->activity).fetch_add(1, order::release);  // unseen: the news are atomics
 }
 
 }  // namespace crosswarp::socket_impl

@@ -8,11 +8,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "core/log.hpp"
 #include "crosswarp/error.hpp"
 #include "exec/cpu/executor.hpp"
-#include "transports/tcp/address.hpp"
+#include "workers.hpp"
 
 namespace crosswarp::socket_impl {
 
@@ -30,6 +31,9 @@ ring_limits limits_of(const socket::service_options& o) {
           static_cast<unsigned>(std::bit_width(o.most_ring_bytes) - 1)};
 }
 
+/// Idle for longer: it may be for much longer.
+constexpr std::chrono::microseconds recently(2000);
+
 int open_spare() {
   return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
@@ -43,61 +47,72 @@ bool worker::keep_going(F&& work) noexcept {
     return work();
   } catch (const std::exception& e) {
     log::error(-1, "sockets: ", e.what(), "; all of them are shut down");
-    stop();
+    all_.stop();
     return false;
   }
 }
 
 // ---- making and ending
 
-worker::worker(const words::memory& m, ring_pool& pool, const socket::service_options& o,
-               std::unique_ptr<engine> e, bool hears_itself, lanes* around)
-    : m_(m),
-      options_(o),
-      pool_(pool),
+worker::worker(workers& all, std::uint32_t index, std::unique_ptr<engine> e)
+    : all_(all),
+      index_(index),
+      m_(all.m),
+      options_(all.options),
       engine_(std::move(e)),
-      hears_itself_(hears_itself),
-      around_(around),
+      around_(all.around),
       spare_(open_spare()),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (bell_ < 0) throw error::from_errno(errno, "eventfd");
-  for (std::uint32_t i = 0; i < m_.sockets; ++i) {
-    entries_.push_back(std::make_unique<entry>(m_, pool_, limits_of(o), i));
+  for (std::uint32_t i = index; i < m_.sockets; i += all_.count()) {
+    entries_.push_back(std::make_unique<entry>(m_, all_.pool, limits_of(options_), i));
     free_.push_back(i);
   }
-  bells_seen_.resize(m_.sockets);
+  places_left_ = static_cast<int>(free_.size());
+  bells_seen_.resize(entries_.size());
+  rang_last_.fill(index_);
   calls_seen_.resize(m_.calls);
+}
+
+void worker::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-worker::~worker() {
+void worker::quit() noexcept {
   quit_.store(true, std::memory_order_release);  // what kernels did, which have ended, is before it
   rouse();
-  thread_.join();
+}
+
+void worker::join() noexcept {
+  if (thread_.joinable()) thread_.join();
+}
+
+void worker::drop_descriptors() noexcept {
   for (const auto& e : entries_) {
     (void)keep_going([&] {
       drop_descriptor(*e, false);
       return true;
     });
   }
+}
+
+worker::~worker() {
   if (spare_ >= 0) close(spare_);
   close(bell_);
 }
 
-socket::service_stats worker::stats() const {
+void worker::add_to(socket::service_stats& s) const {
   constexpr auto relaxed = std::memory_order_relaxed;
-  socket::service_stats s;
-  s.accepted = counters_.accepted.load(relaxed);
-  s.connected = counters_.connected.load(relaxed);
-  s.around = counters_.around.load(relaxed);
-  s.received_bytes = counters_.received_bytes.load(relaxed);
-  s.sent_bytes = counters_.sent_bytes.load(relaxed);
-  s.refused = counters_.refused.load(relaxed);
-  s.timed_out = counters_.timed_out.load(relaxed);
-  s.breaches = counters_.breaches.load(relaxed);
-  s.ring_bytes = counters_.ring_bytes.load(relaxed);
-  s.sockets = counters_.sockets.load(relaxed);
-  return s;
+  s.accepted += counters_.accepted.load(relaxed);
+  s.connected += counters_.connected.load(relaxed);
+  s.around += counters_.around.load(relaxed);
+  s.received_bytes += counters_.received_bytes.load(relaxed);
+  s.sent_bytes += counters_.sent_bytes.load(relaxed);
+  s.refused += counters_.refused.load(relaxed);
+  s.timed_out += counters_.timed_out.load(relaxed);
+  s.breaches += counters_.breaches.load(relaxed);
+  s.sockets_of_thread.push_back(counters_.sockets.load(relaxed));
+  s.sockets += s.sockets_of_thread.back();
 }
 
 // ---- whose turn it is
@@ -110,8 +125,12 @@ worker::outcome worker::work_in_turn(F&& work) noexcept {
   const bool any = keep_going(work);
   if (any) last_ = now_;
   taken_.exchange(false, std::memory_order_acq_rel);
-  // pairs with attend_by(): what came too late for `work`
-  if (again_.exchange(false, std::memory_order_acq_rel)) rouse();
+  // pairs with attend_by(): what came too late for `work`. A letter, too, whose ring may have been
+  // heard by a thread that then found the turn taken.
+  if (again_.exchange(false, std::memory_order_acq_rel) ||
+      has_mail_.load(std::memory_order_relaxed)) {
+    rouse();
+  }
   return any ? outcome::worked : outcome::idle;
 }
 
@@ -125,20 +144,15 @@ void worker::attend_by(F&& work) noexcept {
   (void)work_in_turn(work);
 }
 
-void worker::lend() noexcept {
+bool worker::lend() noexcept {
   lends_.fetch_add(1, std::memory_order_relaxed);
   bool idle = false;
-  const auto look = [&] {
+  (void)work_in_turn([&] {
     const bool any = turn();
     idle = !any && now_ - last_ > std::chrono::microseconds(10);
     return any;
-  };
-  if (work_in_turn(look) == outcome::worked || !idle) return;
-  // One sleeps on the engine, for all: who rings a bell has it heard itself.
-  if (sleeper_.exchange(true, std::memory_order_acquire)) return;
-  (void)sleep(std::chrono::microseconds(50), true);
-  sleeper_.store(false, std::memory_order_release);
-  (void)work_in_turn(look);
+  });
+  return idle;
 }
 
 void worker::attend(std::uint32_t place) noexcept {
@@ -174,7 +188,7 @@ void worker::run() {
     const outcome did = work_in_turn([&] {
       const bool any = turn();
       idle_for = now_ - last_;
-      is_called = !hears_itself_ && stalled_.empty();
+      is_called = !all_.hears_itself && stalled_.empty();
       return any;
     });
     if (did == outcome::worked) {
@@ -183,7 +197,7 @@ void worker::run() {
     }
     // Kernel threads may want this core.
     if (look % 32 == 0 || exec::cpu::crowded()) std::this_thread::yield();
-    if (look % 16 == 0) rest(idle_for, is_called);
+    if (look % 16 == 0 || idle_for > recently) rest(idle_for, is_called);
   }
 }
 
@@ -204,10 +218,10 @@ bool worker::ends(clock::time_point& since) {
 void worker::rest(clock::duration idle_for, bool is_called) {
   using us = std::chrono::microseconds;
   constexpr us patience(100);
-  constexpr us recently(2000);
   constexpr us long_ago(50'000);
   if (idle_for < patience) return;
   const us longest(is_called ? 10'000 : 1000);
+  rested_ = true;
   (void)sleep(idle_for < recently ? us(20) : idle_for < long_ago ? us(200) : longest, true);
 }
 
@@ -216,7 +230,10 @@ bool worker::sleep(std::chrono::nanoseconds at_most, bool for_engine) noexcept {
   const timespec limit{0, at_most.count()};
   pollfd wakers[2] = {{bell_, POLLIN, 0}, {engine_->descriptor(), POLLIN, 0}};
   ppoll(wakers, for_engine ? 2 : 1, &limit, nullptr);
-  if ((wakers[0].revents & POLLIN) == 0) return false;
+  return (wakers[0].revents & POLLIN) != 0 && was_called();
+}
+
+bool worker::was_called() noexcept {
   std::uint64_t count = 0;
   return read(bell_, &count, sizeof(count)) > 0;
 }
@@ -226,14 +243,51 @@ void worker::rouse() noexcept {
   [[maybe_unused]] const ssize_t n = write(bell_, &one, sizeof(one));
 }
 
+// ---- letters
+
+void worker::put_mail(letter l) {
+  const std::lock_guard lock(mail_guard_);
+  mail_.push_back(std::move(l));
+  // Who reads the first finds those behind it.
+  if (mail_.size() > 1) return;
+  has_mail_.store(true, std::memory_order_relaxed);
+  rouse();
+}
+
+bool worker::hear_mail() {
+  if (!has_mail_.load(std::memory_order_relaxed)) return false;  // the lock orders
+  std::vector<letter> now;
+  {
+    const std::lock_guard lock(mail_guard_);
+    has_mail_.store(false, std::memory_order_relaxed);
+    now.swap(mail_);
+  }
+  for (const letter& l : now) {
+    // One that fails takes no other along: they hold descriptors, places and calls.
+    (void)keep_going([&] {
+      l(*this);
+      return true;
+    });
+  }
+  return true;
+}
+
+bool worker::read_last_mail() noexcept {
+  return keep_going([&] {
+    closing_ = true;
+    return hear_mail();
+  });
+}
+
 // ---- in turn
 
 /// One look at everything; true when something was to be done.
 bool worker::turn() {
-  if (stop_.load(std::memory_order_relaxed) && !stopped_) refuse_all();
+  if (all_.is_stopped() && !stopped_) refuse_all();
+  const bool written = hear_mail();
   // Of CPU kernels those are left that nobody could hear at once.
-  const bool rings = hears_itself_ || unheard_.exchange(false, std::memory_order_acquire);
-  const bool rung = rings && hear_bells();
+  const bool rings = all_.hears_itself || unheard_.exchange(false, std::memory_order_acquire);
+  const bool rung = rings && hear_bells(!all_.hears_itself || std::exchange(rested_, false));
   const bool called = hear_calls();
   const bool drained = look_at_stalled();
   const bool moved = serve_all();
@@ -245,47 +299,52 @@ bool worker::turn() {
     next_sweep_ = now_ + std::max<clock::duration>(std::chrono::milliseconds(20),
                                                    100 * (clock::now() - now_));
   }
-  return rung || called || drained || moved || told || met;
+  return written || rung || called || drained || moved || told || met;
 }
 
-bool worker::hear_bells() {
+/// Of thousands, unless it is to be `all`: those that rang last, and of the others some at a time.
+/// To look at all would take longer than what there is to do.
+bool worker::hear_bells(bool all) {
+  constexpr std::size_t at_a_time = 512;
+  const std::size_t count = entries_.size();
   bool any = false;
-  for (std::uint32_t i = 0; i < m_.sockets; ++i) any = hear_bell_of(i) || any;
+  if (all || count <= at_a_time) {
+    for (const auto& e : entries_) any = hear_bell_of(e->index) || any;
+    return any;
+  }
+  for (const std::uint32_t place : rang_last_) any = hear_bell_of(place) || any;
+  for (std::size_t k = 0; k < at_a_time; ++k) {
+    next_bell_ = next_bell_ + 1 < count ? next_bell_ + 1 : 0;
+    const std::uint32_t place = entries_[next_bell_]->index;
+    if (!hear_bell_of(place)) continue;
+    rang_last_[next_of_last_++ % rang_last_.size()] = place;
+    any = true;
+  }
   return any;
 }
 
 bool worker::hear_bell_of(std::uint32_t place) {
+  std::uint64_t& seen = bells_seen_[place / all_.count()];
   // Relaxed: most of them have not changed.
-  if (shared(m_.bells[place]).load(std::memory_order_relaxed) == bells_seen_[place]) return false;
+  if (shared(m_.bells[place]).load(std::memory_order_relaxed) == seen) return false;
   // pairs with service::ring_bell()
-  bells_seen_[place] = shared(m_.bells[place]).load(std::memory_order_acquire);
-  if (entries_[place]->is != kind::free) {
-    hear_bell(*entries_[place], mark::of(bells_seen_[place]));
-  }
+  seen = shared(m_.bells[place]).load(std::memory_order_acquire);
+  if (at(place).is != kind::free) hear_bell(at(place), mark::of(seen));
   return true;
 }
 
 void worker::hear_bell(entry& e, mark bell) {
   const bool was_taken = e.words.is_taken();
   if (!e.words.hear(bell) || !e.words.look_at_drained()) breach(e);
-  if (!was_taken && e.words.is_taken()) note_taken(e);
-  if (e.words.is_closed()) e.since = now_;
-  wake(e);
-}
-
-bool worker::hear_calls() {
-  bool any = false;
-  for (std::uint32_t i = 0; i < m_.calls; ++i) {
-    // pairs with service::ask()
-    const std::uint64_t number = shared(m_.call_bells[i]).load(std::memory_order_acquire);
-    if (number == calls_seen_[i]) continue;
-    calls_seen_[i] = number;
-    // Copied, then judged: the kernel may change it at any time.
-    const words::call_request r = m_.requests[i];
-    answer(i, number, stopped_ ? -ESHUTDOWN : carry_out(r));
-    any = true;
+  if (!was_taken && e.words.is_taken()) {
+    if (e.listener) note_event(trace::socket_event::accept, e, e.begun_at);
+    tell(e.listener, [who = e.words.who()](worker& w, entry& l) { note_taken(w, l, who); });
   }
-  return any;
+  if (e.words.is_closed()) {
+    e.since = now_;
+    if (e.is == kind::connection) e.closed_at = ticks();
+  }
+  wake(e);
 }
 
 bool worker::hear_engine() {
@@ -337,7 +396,7 @@ bool worker::serve_all() {
   std::vector<std::uint32_t> now;
   now.swap(active_);
   for (const std::uint32_t i : now) {
-    entry& e = *entries_[i];
+    entry& e = at(i);
     e.active = false;
     if (e.is != kind::free && serve(e)) wake(e);
   }
@@ -364,7 +423,7 @@ bool worker::serve(entry& e) {
 bool worker::look_at_stalled() {
   bool any = false;
   for (std::size_t k = 0; k < stalled_.size();) {
-    entry& e = *entries_[stalled_[k]];
+    entry& e = at(stalled_[k]);
     const bool lives = e.is == kind::connection && e.fd >= 0;
     if (lives && !e.words.look_at_drained()) breach(e);
     if (lives && e.words.is_full()) {
@@ -400,7 +459,6 @@ void worker::sweep(clock::time_point now) {
     counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
   }
   reset_lost();
-  counters_.ring_bytes.store(pool_.bytes_in_use(), std::memory_order_relaxed);
 }
 
 /// Ends what kernels wait for. What they have sent still leaves.
@@ -417,128 +475,21 @@ void worker::refuse_all() {
 /// Closes what kernels have not; true when nothing is left that has time to leave.
 bool worker::close_all(clock::time_point since) {
   if (!closing_) {
-    hear_bells();  // all that kernels said
+    hear_bells(true);  // all that kernels said
     hear_calls();
     closing_ = true;
     for (const auto& e : entries_) {
       if (e->is == kind::free) continue;
+      if (e->is == kind::connection && !e->words.is_closed()) e->closed_at = ticks();
+      const bool untaken = e->listener && !e->words.is_taken();
       const bool all_read = !e->lane || e->words.is_closed() || around_->finish(e->lane);
-      e->words.close(all_read ? words::closed : words::closed | words::reset);
+      e->words.close(all_read && !untaken ? words::closed : words::closed | words::reset);
       wake(*e);
     }
   }
   const bool left = std::any_of(entries_.begin(), entries_.end(),
                                 [](const auto& e) { return e->is != kind::free; });
   return !left || now_ - since > options_.linger;
-}
-
-// ---- calls
-
-void worker::answer(std::uint32_t place, std::uint64_t number, std::int64_t result) {
-  m_.replies[place].result = result;
-  // pairs with service::ask() and reclaim(): the result, and what a new socket's words say
-  shared(m_.replies[place].number).store(number, std::memory_order_release);
-}
-
-std::int64_t worker::carry_out(const words::call_request& r) {
-  switch (r.what) {
-    case words::call::listen:
-      return start_listen(r);
-    case words::call::connect:
-      return start_connect(r);
-    case words::call::set_option:
-    case words::call::get_option: {
-      const entry* const e = find(r.socket);
-      if (e == nullptr || e->fd < 0) return -EBADF;
-      if (r.what == words::call::get_option) return tcp::get_option(e->fd, r.which);
-      return tcp::set_option(e->fd, r.which, r.value);
-    }
-  }
-  return -ENOSYS;
-}
-
-/// Null unless a kernel has it.
-worker::entry* worker::find(std::uint64_t h) {
-  const handle named(static_cast<std::int64_t>(h));
-  if (!named || named.index() >= entries_.size()) return nullptr;
-  entry& e = *entries_[named.index()];
-  return e.is != kind::free && e.words.who() == named ? &e : nullptr;
-}
-
-// ---- entries
-
-/// Null when the table is full, or there is no memory for rings.
-worker::entry* worker::take_entry(bool listener) {
-  if (free_.empty()) return nullptr;
-  entry& e = *entries_[free_.front()];
-  if (!e.words.begin(listener)) return nullptr;
-  free_.pop_front();
-  e.is = listener ? kind::listener : kind::connection;
-  e.input_waits = e.output_waits = e.connecting = e.fin_sent = e.heard = e.lost = false;
-  e.listener = nullptr;
-  counters_.sockets.fetch_add(1, std::memory_order_relaxed);
-  return &e;
-}
-
-void worker::release(entry& e) {
-  leave_lane(e);
-  e.words.end();
-  if (!e.peer.empty() && --per_peer_[e.peer] == 0) per_peer_.erase(e.peer);
-  e.peer.clear();
-  if (e.listener != nullptr) {
-    --e.listener->connections;
-    note_taken(e);
-  }
-  e.is = kind::free;
-  free_.push_back(e.index);
-  counters_.sockets.fetch_sub(1, std::memory_order_relaxed);
-  wake_listeners();
-}
-
-void worker::wake(entry& e) {
-  if (e.active || e.is == kind::free) return;
-  e.active = true;
-  active_.push_back(e.index);
-}
-
-void worker::drop_descriptor(entry& e, bool reset) {
-  if (e.fd < 0) return;
-  settle_lane(e, true);  // another connection may have these names soon
-  // Who closes without having read resets: also what the engine has read, or no kernel will.
-  const bool unread = engine_->remove(e.index) || e.lost;
-  if (reset || unread) tcp::reset_on_close(e.fd);
-  close(e.fd);
-  e.fd = -1;
-}
-
-/// The connection is over; the kernel learns why when it has read what came before.
-void worker::fail(entry& e, int error, bool reset) {
-  e.connecting = false;
-  settle_lane(e, true);
-  // The receiver's mark first: who polls and finds `broken` finds the error with recv(), too.
-  e.words.set_error(error);
-  if (!e.words.has_ended()) e.words.end_received();
-  e.words.break_send(error);
-  drop_descriptor(e, reset);
-}
-
-void worker::breach(entry& e) {
-  log::warn(-1, "socket ", e.index,
-            ": a kernel wrote a position that cannot be; the connection is reset");
-  counters_.breaches.fetch_add(1, std::memory_order_relaxed);
-  fail(e, EPROTO, true);
-}
-
-// ---- what CPU kernels call
-
-void lend_thread(worker& w) noexcept {
-  w.lend();
-}
-void call_worker(worker& w, std::uint32_t socket) noexcept {
-  w.attend(socket);
-}
-void call_worker(worker& w) noexcept {
-  w.attend_calls();
 }
 
 }  // namespace crosswarp::socket_impl

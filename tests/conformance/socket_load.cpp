@@ -47,7 +47,8 @@ class SocketLoad : public testing::Test {
                      .sockets = connections + 1,
                      .ring_bytes = ring,
                      .most_ring_bytes = ring,
-                     .ring_budget = 4 * ring * static_cast<std::size_t>(connections + 1)});
+                     .ring_budget = 4 * ring * static_cast<std::size_t>(connections + 1),
+                     .threads = socket_threads()});
     on_.emplace(test_device());
     const sock::address any = sock::address::loopback(0);
     const cw::buffer<sock::address> asked(test_device(), std::span(&any, 1));

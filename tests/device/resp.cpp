@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "support/resp_server.hpp"
 
@@ -448,6 +450,7 @@ TEST(Resp, WithoutMemoryItSaysSoAndGoesOn) {
   EXPECT_EQ(s({"SADD", "s", std::string(20000, 'v')}), out_of_memory);
   EXPECT_EQ(s({"ZADD", "z", "1", std::string(20000, 'v')}), out_of_memory);
   EXPECT_EQ(s({"MSET", "k0", "new", "m", std::string(20000, 'v')}), out_of_memory);
+  EXPECT_EQ(s({"GET", "k0"}), bulk(std::string(400, 'w')));
   std::string del;
   for (int i = 0; i < 2000; ++i) del += array({"DEL", "k" + std::to_string(i)});
   s.ask(del);
@@ -514,6 +517,88 @@ std::vector<std::string> random_command(std::mt19937& random, const std::string&
   }
 }
 
+TEST(Resp, WithoutMemoryForAllOfItsValuesARequestChangesNothing) {
+  const server s(servers::table::least_bytes({.shards = 2}) + (1U << 18U), {.shards = 2});
+  const std::string large(60000, 'v');
+  std::string before_that = array({"MSET", "k", "old", "l", "old"}) + array({"SADD", "s", "a"}) +
+                            array({"HSET", "h", "a", "old"}) + array({"ZADD", "z", "1", "a"});
+  for (int i = 0; i < 20; ++i) before_that += array({"SET", "fill" + std::to_string(i), large});
+  s.ask(before_that);
+  const memory_use before = s.use();
+  EXPECT_EQ(s({"MSET", "k", "new", "fresh", "new", "l", large}), out_of_memory);
+  EXPECT_EQ(s({"MGET", "k", "l", "fresh"}), "*3\r\n" + bulk("old") + bulk("old") + "$-1\r\n");
+  EXPECT_EQ(s({"SADD", "s", "b", "c", large}), out_of_memory);
+  EXPECT_EQ(s({"SCARD", "s"}), ":1\r\n");
+  EXPECT_EQ(s({"SADD", "fresh", "b", "c", large}), out_of_memory);
+  EXPECT_EQ(s({"HSET", "h", "a", "new", "b", large}), out_of_memory);
+  EXPECT_EQ(s({"HGET", "h", "a"}), bulk("old"));
+  EXPECT_EQ(s({"HSET", "fresh", "a", "new", "b", large}), out_of_memory);
+  EXPECT_EQ(s({"ZADD", "z", "5", "a", "2", "b", "3", large}), out_of_memory);
+  EXPECT_EQ(s({"ZADD", "fresh", "2", "b", "3", large}), out_of_memory);
+  EXPECT_EQ(s({"EXISTS", "fresh"}), ":0\r\n");
+  EXPECT_EQ(s.use().blocks, before.blocks);
+  EXPECT_EQ(s({"ZPOPMIN", "z", "9"}), array({"a", "1"}));
+  // What is named twice counts once, and the last value holds.
+  EXPECT_EQ(s({"SADD", "s", "a", "b", "b"}), ":1\r\n");
+  EXPECT_EQ(s({"HSET", "h", "x", "1", "x", "2"}), ":1\r\n");
+  EXPECT_EQ(s({"HGET", "h", "x"}), bulk("2"));
+  EXPECT_EQ(s({"MSET", "k", "1", "k", "2"}), "+OK\r\n");
+  EXPECT_EQ(s({"GET", "k"}), bulk("2"));
+  EXPECT_EQ(s({"ZADD", "z", "1", "x", "2", "x", "3", "y"}), ":2\r\n");
+  EXPECT_EQ(s({"ZPOPMIN", "z", "9"}), array({"x", "2", "y", "3"}));
+}
+
+/// Many requests `command key member...`, with members that are numbers.
+std::string fill(const std::string& command, const std::string& key, int count) {
+  std::string all;
+  for (int i = 0; i < count;) {
+    std::vector<std::string> words{command, key};
+    for (int k = 0; k < 500 && i < count; ++k, ++i) {
+      if (command == "ZADD") words.emplace_back("1");
+      words.push_back(std::to_string(i));
+    }
+    all += array(words);
+  }
+  return all;
+}
+
+// A long value once kept all who wanted its shard waiting until the last of it was released.
+TEST(Resp, LongValuesAreReleasedInParts) {
+  const server s;
+  std::string pings;  // a step each
+  for (int i = 0; i < 20; ++i) pings += array({"PING"});
+  const std::pair<const char*, int> kinds[] = {{"RPUSH", 60'000}, {"SADD", 2000}, {"ZADD", 2000}};
+  for (const auto& [command, count] : kinds) {
+    SCOPED_TRACE(command);
+    s.ask(fill(command, "k", count));
+    const auto all = s.use().blocks;
+    EXPECT_GT(all, 600U);
+    EXPECT_EQ(s({"DEL", "k"}), ":1\r\n");
+    EXPECT_GT(s.use().blocks, 0U) << "this was all at once";
+    EXPECT_EQ(s({"EXISTS", "k"}), ":0\r\n");
+    EXPECT_EQ(s({"DBSIZE"}), ":0\r\n");
+    EXPECT_EQ(s({"SET", "k", "another"}), "+OK\r\n");
+    s.ask(pings, {.piece = array({"PING"}).size()});
+    EXPECT_EQ(s.use().blocks, 2U) << "the key and its buckets";
+    EXPECT_EQ(s({"DEL", "k"}), ":1\r\n");
+    EXPECT_EQ(s.use().blocks, 0U);
+  }
+  s.ask(fill("SADD", "k", 2000));
+  EXPECT_EQ(s({"SET", "k", "in its place"}), "+OK\r\n");
+  EXPECT_GT(s.use().blocks, 2U);
+  EXPECT_EQ(s({"GET", "k"}), bulk("in its place"));
+  EXPECT_EQ(s({"FLUSHALL"}), "+OK\r\n");
+  EXPECT_EQ(s.use().blocks, 0U);
+  EXPECT_EQ(s.use().chunks, 0U);
+}
+
+TEST(Resp, MemoryThatIsStillToBeReleasedIsNotMissing) {
+  const server s(servers::table::least_bytes({.shards = 2}) + (1U << 18U), {.shards = 2});
+  const std::string filled = s.ask(fill("SADD", "k", 20'000)).text;
+  EXPECT_THAT(filled, testing::EndsWith(out_of_memory));
+  EXPECT_EQ(s.ask(array({"DEL", "k"}) + fill("SADD", "k", 20'000)).text, ":1\r\n" + filled);
+}
+
 TEST(Resp, ConnectionsAtOnceGetTheAnswersThatTheyWouldGetAlone) {
   const server s(16U << 20U, {.shards = 4});
   constexpr int connections = 6;
@@ -570,6 +655,78 @@ TEST(Resp, CommandsOnSharedKeysAreWhole) {
   EXPECT_EQ(s({"SCARD", "s"}), ":" + all + "\r\n");
   EXPECT_THAT(s({"ZPOPMIN", "q"}), array({"0", "0"}));
   EXPECT_EQ(s({"DBSIZE"}), ":8\r\n");
+}
+
+TEST(Resp, ManyReadOneKeyWhileItIsWritten) {
+  const server s;
+  constexpr int rounds = 200;
+  constexpr std::size_t value_bytes = 40;
+  std::vector<std::string> in(5);
+  for (int k = 0; k < rounds; ++k) {
+    // Long enough that half of a value would show.
+    in[0] += array({"SET", "k", std::string(value_bytes, static_cast<char>('a' + k % 26))});
+    for (std::size_t i = 1; i < in.size(); ++i) in[i] += array({"GET", "k"});
+  }
+  (void)s({"SET", "k", std::string(value_bytes, 'z')});
+  const auto got = s.ask_all(in, {.piece = 300});
+  for (std::size_t i = 1; i < got.size(); ++i) {
+    const std::size_t each = bulk(std::string(value_bytes, 'a')).size();
+    ASSERT_EQ(got[i].text.size(), rounds * each);
+    for (std::size_t at = 0; at < got[i].text.size(); at += each) {
+      const std::string answer = got[i].text.substr(at, each);
+      EXPECT_EQ(answer, bulk(std::string(value_bytes, answer[5])));
+    }
+  }
+}
+
+TEST(ShardLocks, AreSharedByReadersAndTakenAloneByWriters) {
+  const servers::table_options o{.shards = 2, .lock_ns = 1000};
+  const crosswarp::buffer<char> memory(crosswarp::device_ref::cpu(),
+                                       servers::table::least_bytes(o));
+  const servers::table t(memory.data(), memory.size(), o);
+  servers::shard_locks a(t);
+  servers::shard_locks b(t);
+  servers::shard_locks c(t);
+  EXPECT_TRUE(a.hold(1, false));
+  EXPECT_TRUE(b.hold(1, false));
+  EXPECT_FALSE(c.hold(1, true)) << "it is being read";
+  EXPECT_TRUE(c.hold(2, true)) << "the other one is free";
+  EXPECT_TRUE(c.hold(2, false)) << "who may write may read";
+  EXPECT_FALSE(b.hold(3, false)) << "one of them is being written";
+  a.release();
+  EXPECT_TRUE(c.hold(3, true)) << "who got not all of them has none";
+  EXPECT_FALSE(a.hold(1, false));
+  EXPECT_FALSE(a.hold(1, true));
+  c.release();
+  EXPECT_TRUE(a.hold(1, false)) << "nobody waits any more";
+  EXPECT_TRUE(a.hold(1, true)) << "from reading to writing";
+  a.release();
+  EXPECT_EQ(t.at(0).lock, 0U);
+  EXPECT_EQ(t.at(1).lock, 0U);
+}
+
+TEST(ShardLocks, AWriterThatWaitsGoesBeforeNewReaders) {
+  const servers::table_options patient{.shards = 2, .lock_ns = 20'000'000'000};
+  const crosswarp::buffer<char> memory(crosswarp::device_ref::cpu(),
+                                       servers::table::least_bytes(patient));
+  const servers::table waits(memory.data(), memory.size(), patient);
+  const servers::table looks(memory.data(), memory.size(), {.shards = 2, .lock_ns = 1000});
+  servers::shard_locks first(waits);
+  ASSERT_TRUE(first.hold(1, false));
+  std::atomic<bool> wrote = false;
+  std::thread writer([&] {
+    servers::shard_locks w(waits);
+    wrote = w.hold(1, true);
+    w.release();
+  });
+  // Until it waits, others may read.
+  servers::shard_locks late(looks);
+  while (late.hold(1, false)) late.release();
+  EXPECT_FALSE(wrote);
+  first.release();
+  writer.join();
+  EXPECT_TRUE(wrote);
+  EXPECT_TRUE(late.hold(1, false));
 }
 
 }  // namespace

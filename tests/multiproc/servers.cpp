@@ -1,5 +1,5 @@
-// The example servers, kernels on the CPU, with clients that know nothing of them. Each test is
-// skipped where its client is not installed.
+// The example servers, kernels on the CPU or on CROSSWARP_TEST_DEVICE, with clients that know
+// nothing of them. Each test is skipped where its client is not installed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -14,11 +14,19 @@ using testing::Not;
 
 constexpr auto limit = seconds(60);
 
+/// An example and its arguments, where kernels are to run.
+std::vector<std::string> example(const std::string& name, const std::vector<std::string>& more) {
+  const char* device = std::getenv("CROSSWARP_TEST_DEVICE");
+  std::vector<std::string> argv = {CROSSWARP_SERVERS "/" + name, "--device",
+                                   device != nullptr ? device : "cpu"};
+  argv.insert(argv.end(), more.begin(), more.end());
+  return argv;
+}
+
 /// A server of examples/servers on a port that is free. Ends it and looks how it ended.
 class server {
  public:
-  explicit server(const std::string& name)
-      : process_({CROSSWARP_SERVERS "/" + name, "--port", "0"}) {
+  explicit server(const std::string& name) : process_(example(name, {"--port", "0"})) {
     const std::string words = "listening at 127.0.0.1:";
     EXPECT_TRUE(process_.wait_for("\n")) << process_.report();
     const std::size_t at = process_.out().find(words);
@@ -141,8 +149,7 @@ TEST(HttpServer, WrkFindsNoErrors) {
 TEST(HttpServer, AKernelGetsThePagesOfAKernel) {
   const server s("http_server");
   const auto get = [&](const std::string& path) {
-    return std::vector<std::string>{CROSSWARP_SERVERS "/http_client", "--port", s.port(), "--path",
-                                    path};
+    return example("http_client", {"--port", s.port(), "--path", path});
   };
   EXPECT_THAT(output_of(get("/")), HasSubstr("sent by a kernel"));
   EXPECT_THAT(output_of(get("/numbers")), testing::EndsWith("\n199998\n199999\n"));
@@ -155,7 +162,7 @@ TEST(HttpServer, AKernelGetsThePagesOfAKernel) {
 TEST(HttpClient, TellsThatNobodyAnswers) {
   std::string port;
   { port = server("http_server").port(); }
-  process p({CROSSWARP_SERVERS "/http_client", "--port", port});
+  process p(example("http_client", {"--port", port}));
   ASSERT_TRUE(p.wait(limit));
   EXPECT_EQ(p.code(), 2) << p.report();
   EXPECT_THAT(p.err(), HasSubstr("Connection refused"));
@@ -204,7 +211,7 @@ TEST(MatmulServer, MultipliesWhatASocketSends) {
 }
 
 TEST(Servers, RefuseArgumentsThatTheyDoNotKnow) {
-  process p({CROSSWARP_SERVERS "/resp_server", "--speed", "high"});
+  process p(example("resp_server", {"--speed", "high"}));
   ASSERT_TRUE(p.wait(limit));
   EXPECT_EQ(p.code(), 2);
   EXPECT_THAT(p.err(), HasSubstr("'--speed' is none of --device, --host, --port"));

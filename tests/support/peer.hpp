@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -27,6 +28,12 @@ bool eventually(F&& f) {
 inline std::size_t open_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// How many threads serve sockets, where a test does not care.
+inline int socket_threads() {
+  const char* const asked = std::getenv("CROSSWARP_TEST_SOCKET_THREADS");
+  return asked == nullptr ? 1 : std::atoi(asked);
 }
 
 class peer {

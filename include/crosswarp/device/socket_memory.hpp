@@ -248,7 +248,7 @@ struct memory {
   own_state* own = nullptr;
   call_place* places = nullptr;
   /// Who serves them, for kernels on CPU threads; else null.
-  socket_impl::worker* host = nullptr;
+  socket_impl::workers* host = nullptr;
 };
 
 }  // namespace crosswarp::device::socket

@@ -504,7 +504,7 @@ extern "C" {
 __attribute__((
     visibility("default"))) extern const crosswarp::proxy_impl::engine_module crosswarp_engine;
 const crosswarp::proxy_impl::engine_module crosswarp_engine = {
-    CROSSWARP_VERSION, [](const crosswarp::proxy_impl::engine_setup& s) {
+    {CROSSWARP_VERSION}, [](const crosswarp::proxy_impl::engine_setup& s) {
       return std::unique_ptr<crosswarp::proxy_impl::engine>(
           std::make_unique<crosswarp::ucx::engine_ucx>(s));
     }};

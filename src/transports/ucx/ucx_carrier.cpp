@@ -277,7 +277,7 @@ extern "C" {
 __attribute__((
     visibility("default"))) extern const crosswarp::verbs::carrier_module crosswarp_carrier;
 const crosswarp::verbs::carrier_module crosswarp_carrier = {
-    CROSSWARP_VERSION, [] {
+    {CROSSWARP_VERSION}, [] {
       return std::unique_ptr<crosswarp::verbs::carrier>(
           std::make_unique<crosswarp::ucx::ucx_carrier>());
     }};

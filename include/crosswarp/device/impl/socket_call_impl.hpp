@@ -15,8 +15,6 @@ inline constexpr std::uint32_t no_place = ~std::uint32_t{0};
 inline constexpr std::uint64_t answer_ns = 10'000'000'000;
 
 CW_FN inline std::int64_t errno_of(status s, const wait_limits& l) noexcept;
-template <class... Socket>
-CW_FN inline void call_worker(socket_impl::worker* host, Socket... socket) noexcept;
 
 }  // namespace impl
 
@@ -83,7 +81,7 @@ CW_FN inline std::int64_t service::ask(const call_request& r) const noexcept {
   const std::uint64_t number = ++p.number;
   // pairs with worker::hear_calls()
   system_atomic<std::uint64_t>(m_.call_bells[place]).store(number, order::release);
-  impl::call_worker(m_.host);
+  call_host<socket_impl::call_workers>(m_.host);
   const system_atomic<std::uint64_t> answered(m_.replies[place].number);
   deadline by(l);
   // pairs with worker::answer()

@@ -17,25 +17,6 @@ CW_FN inline std::int64_t errno_of(status s, const wait_limits& l) noexcept {
   return l.timeout_ns == 0 ? -EAGAIN : -ETIMEDOUT;
 }
 
-/// A CPU kernel that waits lets the host work on its own thread meanwhile. False on a GPU.
-CW_FN inline bool lend_thread([[maybe_unused]] socket_impl::worker* host) noexcept {
-#if !CW_ON_GPU
-  if (host != nullptr) socket_impl::lend_thread(*host);
-  return host != nullptr;
-#else
-  return false;
-#endif
-}
-
-/// A CPU kernel has the host hear what it said. A GPU's host looks by itself.
-template <class... Socket>
-CW_FN inline void call_worker([[maybe_unused]] socket_impl::worker* host,
-                              [[maybe_unused]] Socket... socket) noexcept {
-#if !CW_ON_GPU
-  if (host != nullptr) socket_impl::call_worker(*host, socket...);
-#endif
-}
-
 /// `bytes` from position `at` on in a ring.
 template <class Byte>
 CW_FN inline pieces<Byte> cut(Byte* ring, std::uint64_t ring_bytes, std::uint64_t at,
@@ -56,7 +37,7 @@ CW_FN inline status service::wait_for(Predicate&& ready, deadline& by, bool lend
   return poll_until(
       [&] {
         if (ready()) return true;
-        return waits && impl::lend_thread(m_.host) && ready();
+        return waits && call_host<socket_impl::lend_thread>(m_.host) && ready();
       },
       by);
 }
@@ -117,7 +98,7 @@ CW_FN inline void service::ring_bell(handle s, unsigned flags) const noexcept {
   const std::uint64_t head = sender.lane != 0 ? sender.from : sender.head;
   // pairs with worker::hear_bell(): bytes, `moved` and `drained` are visible with it
   system_atomic<std::uint64_t>(m_.bells[i]).store(mark(head, all).word(), order::release);
-  impl::call_worker(m_.host, i);
+  call_host<socket_impl::call_worker>(m_.host, i);
 }
 
 // ---- receiving
