@@ -95,7 +95,7 @@ std::vector<row> bench_flow(const setup& s) {
   for (const std::size_t packet : {4U << 10U, 64U << 10U, 1U << 20U, 4U << 20U}) {
     rows.push_back(stream_of_packets(s, packet));
   }
-  if (s.device.kind() == device_kind::cpu) rows.push_back(bench_flow_filter(s));
+  rows.push_back(bench_flow_filter(s));
   return rows;
 }
 

@@ -1,5 +1,6 @@
-// The seed's filter as a benchmark: numbers are dealt out in packets to devices, and what these
-// keep is gathered. Beside it: std::copy_if by one thread for each core, without any communication.
+// The seed's filter as a benchmark: the host's numbers are dealt out in packets to devices, and
+// what these keep is gathered. Beside it the same without any communication: on a CPU std::copy_if
+// by one thread for each core, on a GPU the way of all numbers over the bus, in one copy.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -17,33 +18,70 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::size_t packet = 64U << 10U;  // numbers: what of it is under way stays in a cache
+bool on_gpu(device_ref d) {
+  return d.kind() == device_kind::cuda;
+}
+/// Numbers: on a CPU what of it is under way stays in a cache; on a GPU it is long enough that the
+/// host's part in it does not matter.
+std::size_t packet_of(device_ref d) {
+  return on_gpu(d) ? 4U << 20U : 64U << 10U;
+}
 
 struct is_kept {
   CW_FN constexpr bool operator()(int x) const noexcept { return x % 3 == 0; }
 };
 
-/// For one thread: what a packet keeps stays in its order.
+/// One thread keeps the order; of several, those of a warp take their places together.
 struct filter {
-  CW_FN void operator()(const device::kernel_context&, const int* in, std::size_t n, int* out,
-                        std::size_t* kept) const {
-    *kept = static_cast<std::size_t>(std::copy_if(in, in + n, out, is_kept{}) - out);
+  CW_FN void operator()(const device::kernel_context& ctx, const int* in, std::size_t n, int* out,
+                        std::uint64_t* kept) const {
+    if (ctx.grid().size() == 1) {
+      std::uint64_t count = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        if (is_kept{}(in[i])) out[count++] = in[i];
+      }
+      *kept = count;
+      return;
+    }
+    const auto warp = ctx.warp();
+    const auto step = static_cast<std::size_t>(ctx.grid().size());
+    const auto first = static_cast<std::size_t>(ctx.grid().rank() - warp.rank());
+    for (std::size_t i = first; i < n; i += step) {
+      const std::size_t at = i + static_cast<std::size_t>(warp.rank());
+      const int value = at < n ? in[at] : 0;
+      const std::uint32_t keep = warp.ballot(at < n && is_kept{}(value));
+      const std::uint64_t place = device::leader_of(warp, [&] {
+        // Relaxed: the stream's order makes it visible to who waits for the kernel.
+        return device::device_atomic<std::uint64_t>(*kept).fetch_add(
+            static_cast<std::uint64_t>(device::count_bits(keep)), device::order::relaxed);
+      });
+      const std::uint32_t mine = 1U << static_cast<unsigned>(warp.rank());
+      if ((keep & mine) != 0) {
+        out[place + static_cast<std::uint64_t>(device::count_bits(keep & (mine - 1)))] = value;
+      }
+    }
   }
 };
 
 void work(device_ref on, flow::link in, flow::link out) {
   stream s(on);
-  const buffer<std::size_t> kept(on, 1, memory_kind::pinned);
+  const launch_shape shape =
+      on_gpu(on) ? launch_shape{.blocks = 264, .threads = 512} : launch_shape{};
+  const buffer<std::uint64_t> zero(on, 1);
+  const buffer<std::uint64_t> kept(on, 1);
+  const buffer<std::uint64_t> told(on, 1, memory_kind::pinned);
   for (;;) {
     const auto got = in.receive().get();
     if (got.empty()) break;
     got.wait(s);
     auto* const into = reinterpret_cast<int*>(out.send_buffer(s).data());
-    launch(s, {}, filter{}, static_cast<const int*>(got.data()), got.as<int>().size(), into,
+    s.copy(kept.data(), zero.data(), sizeof(std::uint64_t));
+    launch(s, shape, filter{}, static_cast<const int*>(got.data()), got.as<int>().size(), into,
            kept.data());
     in.release(got, s);
+    s.copy(told.data(), kept.data(), sizeof(std::uint64_t));
     s.sync();  // the host has to know how much to send
-    (void)out.send({into, *kept.data() * sizeof(int)});
+    (void)out.send({into, *told.data() * sizeof(int)});
   }
   out.shutdown();
 }
@@ -54,7 +92,7 @@ std::size_t by_dataflow(const setup& s, int workers, const buffer<int>& input,
   flow::context ctx(std::vector<device_ref>(static_cast<std::size_t>(workers), s.device));
   const auto deal = ctx.router(1, workers, flow::any_available());
   const auto gather = ctx.router(workers, 1, flow::any_available());
-  constexpr std::size_t bytes = packet * sizeof(int);
+  const std::size_t bytes = packet_of(s.device) * sizeof(int);
   flow::link source = ctx.link(flow::host, deal, bytes, 1);
   flow::link sink = ctx.link(gather, flow::host, bytes, 4);
   std::vector<std::thread> threads;
@@ -78,7 +116,11 @@ std::size_t by_dataflow(const setup& s, int workers, const buffer<int>& input,
       if (got.empty()) break;
       got.sync();
       const auto values = got.as<int>();
-      std::copy(values.begin(), values.end(), output.begin() + static_cast<std::ptrdiff_t>(count));
+      // What a GPU kept is in the host's memory now, as what a CPU kept is behind this.
+      if (!on_gpu(s.device)) {
+        std::copy(values.begin(), values.end(),
+                  output.begin() + static_cast<std::ptrdiff_t>(count));
+      }
       count += values.size();
       sink.release(got);
     }
@@ -89,6 +131,14 @@ std::size_t by_dataflow(const setup& s, int workers, const buffer<int>& input,
   for (auto& t : threads) t.join();
   if (failed) std::rethrow_exception(failed);
   return count;
+}
+
+/// As many as there are, but they only come over the bus.
+std::size_t by_one_copy(const setup& s, const buffer<int>& input, const buffer<int>& there) {
+  stream on(s.device);
+  on.copy(there.data(), input.data(), input.size() * sizeof(int));
+  on.sync();
+  return (input.size() + 2) / 3;
 }
 
 /// Each thread has a part of the input, and as much room in the output.
@@ -114,10 +164,12 @@ std::size_t by_threads(int threads, const buffer<int>& input, std::vector<int>& 
 
 row bench_flow_filter(const setup& s) {
   const std::size_t count = (s.quick ? 8U : 256U) << 20U;
-  const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const bool gpu = on_gpu(s.device);
+  const int workers = gpu ? 2 : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const buffer<int> input(s.device, count, memory_kind::pinned);
   std::iota(input.data(), input.data() + count, 0);
-  std::vector<int> output(count);
+  std::vector<int> output(gpu ? 0 : count);
+  const buffer<int> there(s.device, gpu ? count : 1);
   const std::size_t expected = (count + 2) / 3;
   samples rate;
   samples bound;
@@ -133,18 +185,21 @@ row bench_flow_filter(const setup& s) {
     to.add(static_cast<double>(count) / took.count() * 1e-6);
   };
   for (int i = 0; i < (s.quick ? 3 : 7); ++i) {
-    measure(rate, [&] { return by_dataflow(s, threads, input, output); });
-    measure(bound, [&] { return by_threads(threads, input, output); });
+    measure(rate, [&] { return by_dataflow(s, workers, input, output); });
+    measure(bound, [&] {
+      return gpu ? by_one_copy(s, input, there) : by_threads(workers, input, output);
+    });
   }
   row r;
   r.bench = "flow";
-  r.what = "filter of " + std::to_string(count >> 20U) + " Mi numbers (limit: copy_if by " +
-           std::to_string(threads) + " threads)";
-  r.ranks = threads;
+  r.what = "filter of " + std::to_string(count >> 20U) + " Mi numbers (limit: " +
+           (gpu ? "their way over the bus" : "copy_if by " + std::to_string(workers) + " threads") +
+           ")";
+  r.ranks = workers;
   r.device = s.device.name();
   r.path = "two routers, any-available";
   r.unit = "M/s";
-  r.bytes = packet * sizeof(int);
+  r.bytes = packet_of(s.device) * sizeof(int);
   rate.fill(r);
   r.limit = bound.median();
   return r;

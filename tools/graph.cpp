@@ -30,7 +30,9 @@ graph::csr fitting(const graph_options& o, graph::csr g) {
 
 graph::csr input(const graph_options& o) {
   if (o.file.empty() == o.generate.empty()) {
-    throw error(errc::invalid_argument, "graph", "needs a file, or --generate kron|uniform|grid");
+    throw error(errc::invalid_argument, "graph",
+                std::string("needs a file, or --generate kron|uniform|grid") +
+                    (o.file.empty() ? "" : ", and not both"));
   }
   if (!o.generate.empty()) return fitting(o, generated(o));
   const bool both_ways = o.symmetrise || o.program == "cc";
@@ -111,6 +113,20 @@ program named(const std::string& name) {
           [](divided& d) { return lines(d.ranks()); }, false};
 }
 
+routing route_named(const std::string& name) {
+  if (name == "ring") return routing::ring;
+  return name == "nodes" ? routing::nodes : routing::direct;
+}
+
+graph::divided divided_as(const graph_options& o, world& w, const graph::csr& g) {
+  const graph::divided_options how{.delta = o.delta, .route = route_named(o.route)};
+  if (o.partition == "metis") return {w, graph::metis(g, w.size()), how};
+  const bool by_edges = o.partition == "edges";
+  return {w, g,
+          by_edges ? graph::edge_balanced(g, w.size()) : graph::contiguous(g.vertices(), w.size()),
+          how};
+}
+
 double milliseconds(const trial& t) {
   return std::chrono::duration<double, std::milli>(t.report.took).count();
 }
@@ -120,9 +136,13 @@ void tell(const trial& t, int number, const graph_options& o, const graph::csr& 
   if (t.source != graph::no_vertex) line += fmt::format("  source {:8}", t.source);
   const double ms = milliseconds(t);
   const auto& items = t.report.items;
-  line += fmt::format("  {:10.3f} ms  {:8.1f} MTEPS  items {}  parked {}  spilled {}  stolen {}",
-                      ms, static_cast<double>(g.edges()) / ms / 1e3, items.done, items.parked,
-                      items.spilled, items.stolen);
+  line +=
+      fmt::format("  {:10.3f} ms  {:8.1f} MTEPS", ms, static_cast<double>(g.edges()) / ms / 1e3);
+  if (items.done > 0) {  // else it went in rounds
+    line += fmt::format("  items {}  parked {}  spilled {}  stolen {}", items.done, items.parked,
+                        items.spilled, items.stolen);
+  }
+  if (items.forwarded > 0) line += fmt::format("  forwarded {}", items.forwarded);
   if (items.epochs > 0) line += fmt::format("  epochs {}", items.epochs);
   if (o.verify) line += t.wrong.empty() ? "  verified" : "  WRONG: " + t.wrong;
   fmt::print("{}\n", line);
@@ -132,7 +152,7 @@ void tell(const trial& t, int number, const graph_options& o, const graph::csr& 
 /// All trials, on every rank; rank 0 tells of each as it ends.
 std::vector<trial> run_trials(world& w, const graph::csr& g, const graph_options& o) {
   const program p = named(o.program);
-  graph::divided d(w, g, {.delta = o.delta});
+  graph::divided d = divided_as(o, w, g);
   std::vector<graph::vertex> sources(static_cast<std::size_t>(o.trials), graph::no_vertex);
   if (p.has_source && !o.source) sources = graph::sources(g, o.trials, o.seed);
   std::vector<trial> all;

@@ -165,13 +165,31 @@ partition contiguous(vertex vertices, int ranks);
 /// allow.
 partition edge_balanced(const csr& g, int ranks);
 
+/// Directed edges between vertices of different ranks.
+std::uint64_t cut_edges(const csr& g, const partition& p);
+
+/// A graph whose vertices were given other numbers, so that those of each rank follow each other.
+struct renumbered {
+  csr graph;
+  partition parts;
+  std::vector<vertex> was;  ///< by number now: by number before
+};
+/// `owners`: of each vertex. Throws error(invalid_argument) for owners that are no ranks.
+renumbered renumber(const csr& g, const std::vector<int>& owners, int ranks);
+/// Few edges between ranks, and about as many for each: METIS's k-way partition. All ranks that
+/// call it get the same, as long as nobody else in their processes calls rand() meanwhile.
+/// Throws error(not_supported) where METIS was not found at configure time, error(invalid_argument)
+/// for a graph that is not symmetric.
+renumbered metis(const csr& g, int ranks);
+[[nodiscard]] bool has_metis() noexcept;
+
 /// What one rank holds: the rows of its own vertices, and names for those of others that they lead
 /// to. In here own vertices are numbered from 0, then come the others, by their numbers.
 struct part {
   vertex first = 0;                         ///< own vertices in the whole graph: from here,
   vertex count = 0;                         ///< so many
   std::vector<std::uint64_t> offsets = {};  ///< of own vertices
-  std::vector<vertex> targets = {};         ///< numbered as here
+  std::vector<vertex> targets = {};         ///< numbered as here; of each vertex own ones first
   std::vector<weight> lengths = {};         ///< empty without
   std::vector<vertex> others = {};  ///< in the whole graph; number `count + i` here is others[i]
 };

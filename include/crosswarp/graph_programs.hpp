@@ -10,13 +10,13 @@
 #include <chrono>
 #include <memory>
 
-#include "crosswarp/device/worklist.hpp"
 #include "crosswarp/graph.hpp"
+#include "crosswarp/worklist.hpp"
 #include "crosswarp/world.hpp"
 
 namespace crosswarp::graph {
 
-/// How ranks work together on bfs, cc and pr; sssp is always by a worklist.
+/// How ranks work together.
 enum class method {
   automatic,  ///< in rounds where all ranks are mapped, else by a worklist
   rounds,     ///< all meet after each step, and read each other's memory
@@ -26,14 +26,16 @@ enum class method {
 struct divided_options {
   method how = method::automatic;
   /// The rank's kernel; 0: one thread on a CPU, on a GPU what its share of the multiprocessors
-  /// holds.
+  /// holds. At most 32 threads, or a multiple of that.
   int blocks = 0;
   int threads = 0;
   /// Places of each worker's queue, a power of two; 0: 4096 on a CPU, 256 on a GPU, which has many.
   std::uint64_t queue = 0;
-  /// How much farther than the nearest paths may be that are followed with them; 0: four times the
-  /// mean length of an edge, divided by the mean number of edges of a vertex.
+  /// How much farther than the nearest paths may be that are followed with them; 0: 64 times the
+  /// mean length of an edge, divided by the square of the mean number of edges of a vertex.
   distance delta = 0;
+  /// How items of worklists go from rank to rank.
+  routing route = routing::direct;
 };
 
 /// What a run took, of all ranks together.
@@ -53,6 +55,8 @@ class divided {
   /// All ranks have the same graph and pass the same options. The queues are in the symmetric heap.
   divided(world& w, const csr& g, const divided_options& o = {});
   divided(world& w, const csr& g, const partition& p, const divided_options& o = {});
+  /// Runs and results have the numbers that vertices had before they were renumbered.
+  divided(world& w, const renumbered& g, const divided_options& o = {});
   ~divided();
   divided(divided&&) noexcept;
   divided& operator=(divided&&) = delete;

@@ -43,7 +43,11 @@ lane::lane(const place& from, const place& to, device_ref near, transport asked,
 std::shared_ptr<event> lane::copy(void* dst, const void* src, std::size_t bytes,
                                   const completion& src_ready, const completion& dst_ready) {
   auto done = std::make_shared<event>(pull_.device());
-  if (how_ == transport::indirect) {
+  // What lies in host memory has gone half of the way; to stage it, CUDA would have this thread
+  // wait.
+  const bool halfway =
+      pull_.device().kind() != device_kind::cpu && exec::on_host(pull_.device(), src, bytes);
+  if (how_ == transport::indirect && !halfway) {
     stage s = stages_.front();
     stages_.pop_front();
     std::byte* const staged = host_->data() + s.at;

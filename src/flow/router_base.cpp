@@ -77,6 +77,42 @@ void router_base::inbox::end() {
   wanted_.clear();
 }
 
+// ---- sending
+
+future<completion> router_base::send(int index, const segment& s, const completion& ready) {
+  limits_->check("send");
+  check_segment(s, ready);
+  auto promise = promise_of<completion>(limits_, "send");
+  future<completion> result(promise);
+  // The user's function is called without the lock, so that it may use other links.
+  const route way = s.bytes == 0 ? route{} : matcher_.checked_route(s, index);
+  const std::scoped_lock lock(mutex());
+  check_running("send");
+  check_open(from(index));
+  if (s.bytes == 0) {
+    promise->set({});
+    return result;
+  }
+  from(index).bytes += s.bytes;
+  const std::uint64_t id = next_send_++;
+  sends_.emplace(id, sending{s, ready, {}, std::move(promise)});
+  start({id, index, s.bytes, s.tag}, way);
+  return result;
+}
+
+void router_base::complete(std::uint64_t id) {
+  const auto it = sends_.find(id);
+  events last;
+  for (const auto& [output, copied] : it->second.copies) last.push_back(copied);
+  it->second.promise->set(after(std::move(last)));
+  sends_.erase(it);
+}
+
+std::uint64_t router_base::sent_bytes(int index) const {
+  const std::scoped_lock lock(mutex());
+  return senders_.at(static_cast<std::size_t>(index)).bytes;
+}
+
 // ---- what users give
 
 completion router_base::after(events of) const {
@@ -94,9 +130,9 @@ void router_base::check_segment(const segment& s, const completion& ready) const
   }
 }
 
-void router_base::check_open(bool open) const {
+void router_base::check_open(const sender& s) const {
   matcher_.check_complete();
-  if (!open) throw wrong("send", "this sender has shut down; shut down after the last send");
+  if (!s.open) throw wrong("send", "this sender has shut down; shut down after the last send");
 }
 
 void router_base::check_kind(const completion& c, const char* call) const {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,12 +49,12 @@ class router_base {
   virtual int add_output(const receiver& r) = 0;
 
   // ---- see flow::link
-  virtual future<completion> send(int input, const segment& s, const completion& ready) = 0;
+  future<completion> send(int input, const segment& s, const completion& ready);
   virtual void shutdown(int input) = 0;
   virtual future<pending_segment> receive(int output) = 0;
   virtual void release(int output, const pending_segment& s, const completion& used) = 0;
 
-  [[nodiscard]] virtual std::uint64_t sent_bytes(int input) const = 0;
+  [[nodiscard]] std::uint64_t sent_bytes(int input) const;
   [[nodiscard]] virtual std::uint64_t received_bytes(int output) const = 0;
   [[nodiscard]] virtual std::string explain_way(int input, int output) const = 0;
   [[nodiscard]] const policy& rules() const noexcept { return matcher_.rules(); }
@@ -95,16 +97,46 @@ class router_base {
     std::uint64_t bytes_ = 0;  // delivered so far
   };
 
+  /// A send until its last byte is given out.
+  struct sending {
+    segment what;
+    completion ready;
+    std::map<int, std::shared_ptr<event>> copies;  // by output: the last, of copies in their order
+    std::shared_ptr<shared_value<completion>> promise;
+  };
+  /// What every router knows of an input.
+  struct sender {
+    bool open = true;
+    std::uint64_t bytes = 0;  // sent so far
+  };
+
+  /// Guards all of a router.
+  [[nodiscard]] virtual std::mutex& mutex() const noexcept = 0;
+  // ---- with the lock held
+  /// Throws when nobody is there to carry out `call`.
+  virtual void check_running(const char* call) const = 0;
+  /// Takes a send to where it is matched.
+  virtual void start(const send_order& o, const route& way) = 0;
+  [[nodiscard]] sender& from(int input) { return senders_[static_cast<std::size_t>(input)]; }
+  /// The last byte of it is given out.
+  void complete(std::uint64_t id);
+
   [[nodiscard]] completion after(events of) const;
-  /// Judges what a user sends. Throws error(invalid_argument).
-  void check_segment(const segment& s, const completion& ready) const;
   void check_kind(const completion& c, const char* call) const;
-  /// Whether a sender may send. Throws error(invalid_argument).
-  void check_open(bool open) const;
 
   const std::shared_ptr<waits> limits_;
   const device_ref near_;
   matcher matcher_;
+  std::vector<sender> senders_;             // by input
+  std::map<std::uint64_t, sending> sends_;  // of this rank, by number
+
+ private:
+  /// Judges what a user sends. Throws error(invalid_argument).
+  void check_segment(const segment& s, const completion& ready) const;
+  /// Whether a sender may send. Throws error(invalid_argument).
+  void check_open(const sender& s) const;
+
+  std::uint64_t next_send_ = 0;
 };
 
 }  // namespace crosswarp::flow::impl

@@ -18,7 +18,8 @@ router_core::output::output(const receiver& made_of, device_ref near)
 int router_core::add_input(const place& at, int /*rank*/) {
   const std::scoped_lock lock(mutex_);
   const int index = matcher_.add_input();
-  inputs_.push_back({at});
+  senders_.emplace_back();
+  inputs_.push_back(at);
   for (const int o : matcher_.reach(index)) make_lane(index, o);
   return index;
 }
@@ -38,37 +39,20 @@ int router_core::add_output(const receiver& r) {
 void router_core::make_lane(int in, int out) {
   if (out >= static_cast<int>(outputs_.size())) return;
   output& o = at(out);
-  o.lanes.emplace(in, std::make_unique<lane>(inputs_[static_cast<std::size_t>(in)].at, o.of.at,
-                                             near_, o.of.how, o.of.packet_bytes));
+  o.lanes.emplace(in, std::make_unique<lane>(inputs_[static_cast<std::size_t>(in)], o.of.at, near_,
+                                             o.of.how, o.of.packet_bytes));
 }
 
 // ---- sending
 
-future<completion> router_core::send(int index, const segment& s, const completion& ready) {
-  limits_->check("send");
-  check_segment(s, ready);
-  auto promise = promise_of<completion>(limits_, "send");
-  future<completion> result(promise);
-  // The user's function is called without the lock, so that it may use other links.
-  const route way = s.bytes == 0 ? route{} : matcher_.checked_route(s, index);
-  const std::scoped_lock lock(mutex_);
-  input& in = inputs_[static_cast<std::size_t>(index)];
-  check_open(in.open);
-  if (s.bytes == 0) {
-    promise->set({});
-    return result;
-  }
-  in.bytes += s.bytes;
-  const std::uint64_t id = next_send_++;
-  sends_.emplace(id, sending{s, ready, {}, std::move(promise)});
-  matcher_.send({id, index, s.bytes, s.tag}, way);
+void router_core::start(const send_order& o, const route& way) {
+  matcher_.send(o, way);
   match();
-  return result;
 }
 
 void router_core::shutdown(int index) {
   const std::scoped_lock lock(mutex_);
-  inputs_[static_cast<std::size_t>(index)].open = false;
+  from(index).open = false;
   matcher_.shutdown(index);
   end_receives();
 }
@@ -106,19 +90,12 @@ void router_core::match() {
 
 void router_core::give(const grant& g) {
   output& to = at(g.output);
-  const auto it = sends_.find(g.of.id);
-  sending& from = it->second;
+  sending& s = sends_.find(g.of.id)->second;
   lane& by = *to.lanes.at(g.of.source);
-  const auto done =
-      by.copy(to.in.at(g.slot), static_cast<const std::byte*>(from.what.data) + g.offset, g.bytes,
-              from.ready, to.free[static_cast<std::size_t>(g.slot)]);
-  from.copies[&by] = done;
-  if (g.last) {
-    events last;
-    for (const auto& [lane, copied] : from.copies) last.push_back(copied);
-    from.promise->set(after(std::move(last)));
-    sends_.erase(it);
-  }
+  const auto done = by.copy(to.in.at(g.slot), static_cast<const std::byte*>(s.what.data) + g.offset,
+                            g.bytes, s.ready, to.free[static_cast<std::size_t>(g.slot)]);
+  s.copies[g.output] = done;
+  if (g.last) complete(g.of.id);
   to.in.deliver(g, after({done}));
 }
 
@@ -129,11 +106,6 @@ void router_core::end_receives() {
 }
 
 // ---- looking at it
-
-std::uint64_t router_core::sent_bytes(int index) const {
-  const std::scoped_lock lock(mutex_);
-  return inputs_[static_cast<std::size_t>(index)].bytes;
-}
 
 std::uint64_t router_core::received_bytes(int index) const {
   const std::scoped_lock lock(mutex_);

@@ -23,28 +23,13 @@ class router_core final : public router_base {
 
   int add_input(const place& at, int rank) override;
   int add_output(const receiver& r) override;
-  future<completion> send(int input, const segment& s, const completion& ready) override;
   void shutdown(int input) override;
   future<pending_segment> receive(int output) override;
   void release(int output, const pending_segment& s, const completion& used) override;
-  [[nodiscard]] std::uint64_t sent_bytes(int input) const override;
   [[nodiscard]] std::uint64_t received_bytes(int output) const override;
   [[nodiscard]] std::string explain_way(int input, int output) const override;
 
  private:
-  /// A send until its last byte is given out.
-  struct sending {
-    segment what;
-    completion ready;
-    // The last copy of each lane, which makes them in their order.
-    std::map<const lane*, std::shared_ptr<event>> copies;
-    std::shared_ptr<shared_value<completion>> promise;
-  };
-  struct input {
-    place at;
-    bool open = true;
-    std::uint64_t bytes = 0;
-  };
   struct output {
     output(const receiver& made_of, device_ref near);
     receiver of;
@@ -56,16 +41,17 @@ class router_core final : public router_base {
 
   [[nodiscard]] output& at(int index) const { return *outputs_[static_cast<std::size_t>(index)]; }
   void make_lane(int in, int out);
+  [[nodiscard]] std::mutex& mutex() const noexcept override { return mutex_; }
   // ---- with the lock held
+  void check_running(const char* /*call*/) const override {}
+  void start(const send_order& o, const route& way) override;
   void match();
   void give(const grant& g);
   void end_receives();
 
   mutable std::mutex mutex_;
-  std::vector<input> inputs_;
+  std::vector<place> inputs_;
   std::vector<std::unique_ptr<output>> outputs_;
-  std::map<std::uint64_t, sending> sends_;  // by number
-  std::uint64_t next_send_ = 0;
 };
 
 }  // namespace crosswarp::flow::impl

@@ -66,7 +66,18 @@ void station::run() noexcept {
       nap = news ? shortest : std::min(2 * nap, longest);
     }
   } catch (const std::exception& e) {
+    const auto* const told = dynamic_cast<const error*>(&e);
+    if (told != nullptr && told->code() == errc::peer_lost) await_word();
     if (!is_broken()) break_world(e.what());  // else it follows from what all know
+  }
+}
+
+/// A command may find out that a rank is gone before the host has heard of it, and of which.
+void station::await_word() {
+  const auto end = std::chrono::steady_clock::now() + world_.options().timeout;
+  while (!is_broken() && std::chrono::steady_clock::now() < end) {
+    std::unique_lock lock(mutex_);
+    if (posted_.wait_for(lock, std::chrono::milliseconds(1), [this] { return stop_; })) return;
   }
 }
 
@@ -96,7 +107,7 @@ bool station::post_what_is_due() {
   later_ = std::move(still);
   for (const later& l : now) {
     if (l.failed != nullptr && *l.failed != status::ok) {
-      throw error(errc::system, "flow::link",
+      throw error(*l.failed == status::peer_lost ? errc::peer_lost : errc::system, "flow::link",
                   std::string("a packet did not arrive: ") + to_string(*l.failed), l.rank);
     }
     post(l.rank, l.what);

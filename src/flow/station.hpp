@@ -64,6 +64,7 @@ class station {
   };
 
   void run() noexcept;
+  void await_word();
   /// One round. True when anything moved.
   bool work();
   bool post_what_is_due();

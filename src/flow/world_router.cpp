@@ -30,9 +30,10 @@ world_router::world_router(std::shared_ptr<station> at, std::shared_ptr<waits> l
       home_(home) {}
 
 int world_router::add_input(const place& /*at*/, int rank) {
-  const std::scoped_lock lock(station_->mutex());
+  const std::scoped_lock lock(mutex());
   const int index = matcher_.add_input();
-  inputs_.push_back({rank});
+  senders_.emplace_back();
+  inputs_.push_back(rank);
   for (const int o : matcher_.reach(index)) make_lane(index, o);
   if (is_complete()) tell_ends();
   return index;
@@ -61,7 +62,7 @@ int world_router::add_output(const receiver& r) {
                 "no path leads to rank " + std::to_string(r.rank) + "; `crosswarp info` shows them",
                 r.rank);
   }
-  const std::scoped_lock lock(station_->mutex());
+  const std::scoped_lock lock(mutex());
   const int index = matcher_.add_output(r.packet_bytes, r.buffers);
   outputs_.push_back(std::move(made));
   for (int i = 0; i < static_cast<int>(inputs_.size()); ++i) {
@@ -72,40 +73,22 @@ int world_router::add_output(const receiver& r) {
   return index;
 }
 
-void world_router::make_lane(int from, int to) {
-  if (to >= static_cast<int>(outputs_.size()) || in(from).rank != here()) return;
-  out(to).lanes.try_emplace(from, near_);
+void world_router::make_lane(int in, int to) {
+  if (to >= static_cast<int>(outputs_.size()) || rank_of(in) != here()) return;
+  out(to).lanes.try_emplace(in, near_);
 }
 
 // ---- what users call
 
-future<completion> world_router::send(int index, const segment& s, const completion& ready) {
-  limits_->check("send");
-  check_segment(s, ready);
-  auto promise = promise_of<completion>(limits_, "send");
-  future<completion> result(promise);
-  // The user's function is called without the lock, so that it may use other links.
-  const route way = s.bytes == 0 ? route{} : matcher_.checked_route(s, index);
-  const std::scoped_lock lock(station_->mutex());
-  station_->check_running("send");
-  input& from = in(index);
-  check_open(from.open);
-  if (s.bytes == 0) {
-    promise->set({});
-    return result;
-  }
-  from.bytes += s.bytes;
-  const std::uint64_t id = next_send_++;
-  from.sends.emplace(id, sending{s, ready, {}, std::move(promise)});
-  station_->post(home_, send_letter({id, index, s.bytes, s.tag}, way));
-  return result;
+void world_router::start(const send_order& o, const route& way) {
+  station_->post(home_, send_letter(o, way));
 }
 
 void world_router::shutdown(int index) {
-  const std::scoped_lock lock(station_->mutex());
-  station_->check_running("shutdown");
-  if (!in(index).open) return;
-  in(index).open = false;
+  const std::scoped_lock lock(mutex());
+  check_running("shutdown");
+  if (!from(index).open) return;
+  from(index).open = false;
   message m = letter(message::kind::shutdown);
   m.source = index;
   station_->post(home_, m);
@@ -113,16 +96,16 @@ void world_router::shutdown(int index) {
 
 future<pending_segment> world_router::receive(int index) {
   limits_->check("receive");
-  const std::scoped_lock lock(station_->mutex());
-  station_->check_running("receive");
-  output& from = out(index);
-  return from.in->receive(limits_, has_ended(from));
+  const std::scoped_lock lock(mutex());
+  check_running("receive");
+  output& at = out(index);
+  return at.in->receive(limits_, has_ended(at));
 }
 
 void world_router::release(int index, const pending_segment& s, const completion& used) {
   check_kind(used, "release");
-  const std::scoped_lock lock(station_->mutex());
-  station_->check_running("release");
+  const std::scoped_lock lock(mutex());
+  check_running("release");
   message m = letter(message::kind::release);
   m.output = index;
   m.slot = out(index).in->give_back(s);
@@ -191,7 +174,7 @@ void world_router::match() {
     m.bytes = g.bytes;
     m.last = g.last ? 1 : 0;
     m.number = out(g.output).given++;
-    station_->post(in(g.of.source).rank, m);
+    station_->post(rank_of(g.of.source), m);
   });
   tell_ends();
 }
@@ -212,29 +195,23 @@ void world_router::tell_ends() {
 // ---- at a sender
 
 void world_router::copy(const message& give) {
-  auto& sends = in(give.source).sends;
-  const auto it = sends.find(give.id);
-  sending& from = it->second;
-  const auto done = queue_copy_of(give, from);
-  from.copies[give.output] = done;
+  sending& s = sends_.find(give.id)->second;
+  const auto done = queue_copy_of(give, s);
+  s.copies[give.output] = done;
   message m = give;
   m.what = message::kind::arrived;
   output& to = out(give.output);
   station_->post_after(after({done}), to.lanes.at(give.source).failed.data(), to.of.rank, m);
-  if (give.last == 0) return;
-  events last;
-  for (const auto& [where, copied] : from.copies) last.push_back(copied);
-  from.promise->set(after(std::move(last)));
-  sends.erase(it);
+  if (give.last != 0) complete(give.id);
 }
 
-std::shared_ptr<event> world_router::queue_copy_of(const message& give, const sending& from) {
+std::shared_ptr<event> world_router::queue_copy_of(const message& give, const sending& s) {
   output& to = out(give.output);
   lane_out& lane = to.lanes.at(give.source);
   const std::size_t at = static_cast<std::size_t>(give.slot) * to.stride;
   std::byte* const into = (to.theirs != nullptr ? to.theirs : to.mine) + at;
-  from.ready.wait(lane.by);
-  lane.by.copy(into, static_cast<const std::byte*>(from.what.data) + give.offset, give.bytes);
+  s.ready.wait(lane.by);
+  lane.by.copy(into, static_cast<const std::byte*>(s.what.data) + give.offset, give.bytes);
   if (to.theirs == nullptr) {
     // The image is free again when the packet is visible at the receiver, so before the slot is.
     queue_put(lane.by, station_->of().device().proxy, to.of.rank,
@@ -275,20 +252,15 @@ void world_router::finish() {
   }
 }
 
-std::uint64_t world_router::sent_bytes(int index) const {
-  const std::scoped_lock lock(station_->mutex());
-  return inputs_[static_cast<std::size_t>(index)].bytes;
-}
-
 std::uint64_t world_router::received_bytes(int index) const {
-  const std::scoped_lock lock(station_->mutex());
+  const std::scoped_lock lock(mutex());
   const auto& at = outputs_[static_cast<std::size_t>(index)]->in;
   return at ? at->bytes() : 0;
 }
 
 std::string world_router::explain_way(int source, int index) const {
-  const std::scoped_lock lock(station_->mutex());
-  const int from = inputs_.at(static_cast<std::size_t>(source)).rank;
+  const std::scoped_lock lock(mutex());
+  const int from = inputs_.at(static_cast<std::size_t>(source));
   const int to = outputs_[static_cast<std::size_t>(index)]->of.rank;
   return "rank " + std::to_string(from) + " copies to rank " + std::to_string(to) + " by " +
          station_->of().path_to(from) + ", as rank " + std::to_string(home_) + " says";

@@ -27,11 +27,9 @@ class world_router final : public router_base, public addressee {
   int add_input(const place& at, int rank) override;
   /// Collective.
   int add_output(const receiver& r) override;
-  future<completion> send(int input, const segment& s, const completion& ready) override;
   void shutdown(int input) override;
   future<pending_segment> receive(int output) override;
   void release(int output, const pending_segment& s, const completion& used) override;
-  [[nodiscard]] std::uint64_t sent_bytes(int input) const override;
   [[nodiscard]] std::uint64_t received_bytes(int output) const override;
   [[nodiscard]] std::string explain_way(int input, int output) const override;
 
@@ -40,19 +38,6 @@ class world_router final : public router_base, public addressee {
   void finish() override;
 
  private:
-  /// At the sender: until its last byte is given out.
-  struct sending {
-    segment what;
-    completion ready;
-    std::map<int, std::shared_ptr<event>> copies;  // by output: the last of its lane
-    std::shared_ptr<shared_value<completion>> promise;
-  };
-  struct input {
-    int rank;
-    bool open = true;
-    std::uint64_t bytes = 0;
-    std::map<std::uint64_t, sending> sends = {};
-  };
   /// From an input of this rank to an output.
   struct lane_out {
     explicit lane_out(device_ref d) : by(d), failed(d, 1, memory_kind::pinned) {}
@@ -81,18 +66,22 @@ class world_router final : public router_base, public addressee {
   world_router(std::shared_ptr<station> at, std::shared_ptr<waits> limits, int home, const fan& f,
                policy p);
   [[nodiscard]] int here() const { return station_->of().rank(); }
-  [[nodiscard]] input& in(int index) { return inputs_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] int rank_of(int input) const { return inputs_[static_cast<std::size_t>(input)]; }
   [[nodiscard]] output& out(int index) { return *outputs_[static_cast<std::size_t>(index)]; }
   void make_lane(int in, int out);
   [[nodiscard]] message letter(message::kind what) const;
   [[nodiscard]] message send_letter(const send_order& o, const route& way) const;
 
-  // ---- with the lock held: at home
+  [[nodiscard]] std::mutex& mutex() const noexcept override { return station_->mutex(); }
+  // ---- with the lock held
+  void check_running(const char* call) const override { station_->check_running(call); }
+  void start(const send_order& o, const route& way) override;
+  // ---- at home
   void match();
   void tell_ends();
   // ---- at a sender
   void copy(const message& give);
-  std::shared_ptr<event> queue_copy_of(const message& give, const sending& from);
+  std::shared_ptr<event> queue_copy_of(const message& give, const sending& s);
   // ---- at a receiver
   void deliver(output& to);
   [[nodiscard]] static bool has_ended(const output& o) { return o.end && o.next == *o.end; }
@@ -100,9 +89,8 @@ class world_router final : public router_base, public addressee {
   const std::shared_ptr<station> station_;
   const int home_;
   std::uint32_t number_ = 0;
-  std::vector<input> inputs_;
+  std::vector<int> inputs_;  // their ranks
   std::vector<std::unique_ptr<output>> outputs_;
-  std::uint64_t next_send_ = 0;
 };
 
 }  // namespace crosswarp::flow::impl

@@ -31,7 +31,8 @@ buffer<T> on_device(device_ref d, const std::vector<T>& values) {
 struct rounds_memory;
 
 struct divided::state {
-  state(world& on, const csr& whole, const partition& how, const divided_options& o);
+  state(world& on, const csr& whole, const partition& how, const divided_options& o,
+        std::vector<vertex> before = {});
 
   /// Own vertices, and others' that edges lead to.
   [[nodiscard]] std::size_t known() const { return mine.count + mine.others.size(); }
@@ -50,6 +51,9 @@ struct divided::state {
   }
   /// Throws error(not_supported) when rounds were asked for and cannot be.
   [[nodiscard]] bool in_rounds() const;
+  /// Whether rounds have room for a path through all vertices, along edges as long as the longest;
+  /// throws like in_rounds().
+  [[nodiscard]] bool paths_fit() const;
 
   // ---- a run: begin(), launches, end()
 
@@ -68,27 +72,41 @@ struct divided::state {
     w.stream().sync();
     in_kernels += clock::now() - before;
     for (const status s : outcomes.read()) {
-      if (s != status::ok) throw error(errc::timeout, what, to_string(s));
+      if (s != status::ok) fail(what, s);
     }
   }
+  /// Throws what broke the world, or that it took too long.
+  [[noreturn]] void fail(const char* what, status s) const;
   run_report end(const device::worklist_counts& counts);
 
   run_report bfs_in_rounds(vertex source);
+  run_report sssp_in_rounds(vertex source);
   run_report cc_in_rounds();
   run_report pr_in_rounds(const pagerank_options& o);
 
+  // ---- vertices, as the caller numbers them
+
+  /// Throws error(invalid_argument) for a source that is no vertex.
+  [[nodiscard]] vertex source_of(vertex given) const;
+  /// By vertex here to by vertex there.
+  template <class T>
+  [[nodiscard]] std::vector<T> as_given(std::vector<T> here) const {
+    if (was.empty()) return here;
+    std::vector<T> given(here.size());
+    for (std::size_t v = 0; v < here.size(); ++v) given[was[v]] = here[v];
+    return given;
+  }
+
   // ---- results
 
-  /// f of each own vertex's value, from all ranks.
-  template <class To, class From, class F>
-  std::vector<To> gather(const buffer<From>& from, const F& f) {
-    const std::vector<From> own = from.read();
-    std::vector<To> part;
-    for (vertex v = 0; v < mine.count; ++v) part.push_back(f(own[v]));
-    std::vector<To> all;
-    for (const auto& bytes : w.allgather(std::as_bytes(std::span(part)))) {
+  /// Each own vertex's value, from all ranks.
+  template <class T>
+  std::vector<T> gather(const buffer<T>& from) {
+    const std::vector<T> own = from.read();
+    std::vector<T> all;
+    for (const auto& bytes : w.allgather(std::as_bytes(std::span(own).first(mine.count)))) {
       const std::size_t before = all.size();
-      all.resize(before + bytes.size() / sizeof(To));
+      all.resize(before + bytes.size() / sizeof(T));
       if (!bytes.empty()) std::memcpy(all.data() + before, bytes.data(), bytes.size());
     }
     return all;
@@ -97,6 +115,7 @@ struct divided::state {
   world& w;
   csr g;
   partition p;
+  std::vector<vertex> was;  ///< by vertex: its number before it was renumbered; empty: the same
   divided_options options;
   launch_shape shape;
   part mine;
@@ -108,6 +127,7 @@ struct divided::state {
   buffer<vertex> first;
   buffer<status> outcomes;
   distance delta;
+  weight longest;  ///< of edges
 
   // Of own vertices; each is made when it is first asked for.
   std::optional<buffer<vertex>> parents;

@@ -26,11 +26,11 @@ template <class Program>
 struct run_program {
   CW_FN void operator()(const dev::kernel_context& ctx,
                         const dev::worklist<typename Program::item>& list, const Program& program,
-                        status* out) const {
+                        const dev::table_route& route, status* out) const {
     const dev::graph::part& g = program.graph;
     status s = meet(ctx, g.count + std::uint64_t{g.other_count},
                     [&](std::uint64_t v) { program.forget(v); });
-    if (s == status::ok) s = list.run(ctx, program);
+    if (s == status::ok) s = list.run(ctx, program, route);
     if (s == status::ok) for_each(ctx, g.count, [&](vertex v) { program.conclude(v); });
     s = dev::agree(ctx.block(), s);
     if (ctx.thread_index() == 0) out[ctx.block_index()] = s;
@@ -41,7 +41,7 @@ struct run_program {
 struct run_components {
   using program = dev::graph::components;
   CW_FN void operator()(const dev::kernel_context& ctx, const dev::worklist<program::item>& list,
-                        const program& c, status* out) const {
+                        const program& c, const dev::table_route& route, status* out) const {
     const vertex n = c.graph.count;
     status s = meet(ctx, n + std::uint64_t{c.graph.other_count}, [&](std::uint64_t v) {
       c.labels[v] = dev::graph::none;
@@ -51,7 +51,7 @@ struct run_components {
     if (s == status::ok) s = meet(ctx, n, [&](vertex v) { join_row(c, v); });
     if (s == status::ok) s = meet(ctx, n, [&](vertex v) { flatten(c, v); });
     if (s == status::ok) s = meet(ctx, c.border_count, [&](std::uint64_t i) { enlist(c, i); });
-    if (s == status::ok) s = list.run(ctx, c);
+    if (s == status::ok) s = list.run(ctx, c, route);
     // All labels of roots are final on all ranks, and nobody writes them any more.
     if (s == status::ok) {
       for_each(ctx, n, [&](vertex v) { c.result[v] = c.labels[c.above[v]]; });
@@ -85,6 +85,12 @@ launch_shape shape_of(const world& w, const divided_options& o) {
   launch_shape shape{.blocks = o.blocks, .threads = o.threads};
   const bool gpu = w.options().device.kind() == device_kind::cuda;
   if (shape.threads == 0) shape.threads = gpu ? 128 : 1;
+  // Warps share vertices evenly, so all of a block have to be equal.
+  constexpr int warp = device::warp_group::width;
+  if (shape.threads > warp && shape.threads % warp != 0) {
+    throw refuse("divided", std::to_string(shape.threads) + " threads: at most " +
+                                std::to_string(warp) + ", or a multiple of it");
+  }
   if (shape.blocks == 0) {
     shape.blocks = 1;
     for (const device_info& d : devices()) {
@@ -96,14 +102,20 @@ launch_shape shape_of(const world& w, const divided_options& o) {
   return shape;
 }
 
-/// Four mean lengths, divided by the mean number of edges of a vertex: where that is large, near
-/// vertices are many.
+/// 64 mean lengths, divided by the square of the mean number of edges of a vertex: where that is
+/// large, near vertices are many. Tried on the graphs of `crosswarp bench graph`.
 distance default_delta(const csr& g) {
   if (g.edges() == 0) return 1;
   double sum = 0;
   for (const weight l : g.lengths()) sum += l;
   const auto edges = static_cast<double>(g.edges());
-  return static_cast<distance>(std::max(1.0, 4 * sum / edges * g.vertices() / edges));
+  const double degree = edges / g.vertices();
+  return static_cast<distance>(std::clamp(64 * sum / edges / (degree * degree), 1.0, 0x1p62));
+}
+
+weight longest_of(const csr& g) {
+  const auto lengths = g.lengths();
+  return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
 }
 
 const partition& checked(const partition& p, const world& w, const csr& g) {
@@ -113,6 +125,24 @@ const partition& checked(const partition& p, const world& w, const csr& g) {
                                 " vertices among " + std::to_string(w.size()) + " ranks");
   }
   return p;
+}
+
+/// Ranks write into each other's parts, so all have to agree on where these begin.
+void expect_equal_parts(world& w, const csr& g, const partition& p, std::span<const vertex> was) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](std::uint64_t value) {
+    hash = (hash ^ value) * 0x100000001b3;
+    hash ^= hash >> 32U;
+  };
+  add(g.edges());
+  for (const vertex v : p.first) add(v);
+  for (const vertex v : was) add(v);
+  const auto all = w.allgather(hash);
+  const auto other = std::find_if(all.begin(), all.end(), [&](auto h) { return h != all[0]; });
+  if (other == all.end()) return;
+  throw error(errc::asymmetric, "divided",
+              "it has another graph, or another partition, than rank 0",
+              static_cast<int>(other - all.begin()));
 }
 
 template <class T>
@@ -139,10 +169,12 @@ std::vector<std::uint32_t> levels_of(const std::vector<vertex>& parents) {
 
 }  // namespace
 
-divided::state::state(world& on, const csr& whole, const partition& how, const divided_options& o)
+divided::state::state(world& on, const csr& whole, const partition& how, const divided_options& o,
+                      std::vector<vertex> before)
     : w(on),
       g(whole),
       p(checked(how, on, whole)),
+      was(std::move(before)),
       options(o),
       shape(shape_of(on, o)),
       mine(take_part(whole, how, on.rank())),
@@ -153,7 +185,19 @@ divided::state::state(world& on, const csr& whole, const partition& how, const d
       others(on_device(device, mine.others)),
       first(on_device(device, how.first)),
       outcomes(device, static_cast<std::size_t>(shape.blocks)),
-      delta(o.delta == 0 ? default_delta(whole) : o.delta) {}
+      delta(o.delta == 0 ? default_delta(whole) : o.delta),
+      longest(longest_of(whole)) {
+  expect_equal_parts(w, g, p, was);
+}
+
+void divided::state::fail(const char* what, status s) const {
+  // A command may find out that a rank is gone before the host has heard of it. The call ends when
+  // it has: nobody puts that.
+  if (s == status::peer_lost || s == status::aborted) {
+    static_cast<void>(w.get(std::string(what) + ": a rank that is gone"));
+  }
+  throw error(errc::timeout, what, to_string(s));
+}
 
 run_report divided::state::end(const device::worklist_counts& counts) {
   struct answer {
@@ -217,9 +261,12 @@ struct divided::state::lists {
     buffer<vertex> labels;
   };
 
+  explicit lists(const divided::state& s) : route(s.w, s.options.route) {}
+
   template <class Program>
   using list_of = std::optional<worklist<typename Program::item>>;
 
+  worklist_route route;
   list_of<dev::graph::bfs> bfs;
   list_of<dev::graph::sssp> sssp;
   list_of<dev::graph::components> cc;
@@ -243,7 +290,7 @@ worklist_options list_options(const divided::state& s) {
 }
 
 divided::state::lists& lists_of(divided::state& s) {
-  if (!s.worklists) s.worklists = std::make_shared<divided::state::lists>();
+  if (!s.worklists) s.worklists = std::make_shared<divided::state::lists>(s);
   return *s.worklists;
 }
 
@@ -259,29 +306,33 @@ run_report run_list(divided::state& s, const char* what,
                     const worklist_options& o, Kernel kernel, const Program& program) {
   if (!list) list.emplace(s.w, o);
   list->reset();
-  s.run(what, kernel, list->device(), program);
+  s.run(what, kernel, list->device(), program, lists_of(s).route.device());
   return s.end(list->counts());
 }
 
-void check_source(const divided::state& s, vertex source) {
-  if (source >= s.g.vertices()) {
-    throw refuse("source", std::to_string(source) + " in a graph of " +
-                               std::to_string(s.g.vertices()) + " vertices");
-  }
-}
-
 }  // namespace
+
+vertex divided::state::source_of(vertex given) const {
+  if (given >= g.vertices()) {
+    throw refuse("source", std::to_string(given) + " in a graph of " +
+                               std::to_string(g.vertices()) + " vertices");
+  }
+  if (was.empty()) return given;
+  return static_cast<vertex>(std::find(was.begin(), was.end(), given) - was.begin());
+}
 
 divided::divided(world& w, const csr& g, const divided_options& o)
     : divided(w, g, edge_balanced(g, w.size()), o) {}
 divided::divided(world& w, const csr& g, const partition& p, const divided_options& o)
     : state_(std::make_unique<state>(w, g, p, o)) {}
+divided::divided(world& w, const renumbered& g, const divided_options& o)
+    : state_(std::make_unique<state>(w, g.graph, g.parts, o, g.was)) {}
 divided::~divided() = default;
 divided::divided(divided&&) noexcept = default;
 
-run_report divided::bfs(vertex source) {
+run_report divided::bfs(vertex given) {
   state& s = *state_;
-  check_source(s, source);
+  const vertex source = s.source_of(given);
   s.begin();
   vertex* const parents = made(s.parents, s.device, s.mine.count).data();
   if (s.in_rounds()) return s.bfs_in_rounds(source);
@@ -291,20 +342,22 @@ run_report divided::bfs(vertex source) {
       dev::graph::bfs{s.view(), made(l.words, s.device, s.known()).data(), parents, source});
 }
 
-run_report divided::sssp(vertex source) {
+run_report divided::sssp(vertex given) {
   state& s = *state_;
-  check_source(s, source);
+  const vertex source = s.source_of(given);
   if (!s.g.weighted() && s.g.edges() > 0) {
     throw refuse("sssp", "the graph has no lengths; with_lengths() draws some");
   }
   s.begin();
+  std::uint64_t* const distances = made(s.distances, s.device, s.mine.count).data();
+  if (s.in_rounds() && s.paths_fit()) return s.sssp_in_rounds(source);
   state::lists& l = lists_of(s);
   worklist_options o = list_options(s);
   o.step = s.delta;
   o.threshold = o.step;
-  return run_list(s, "sssp", l.sssp, o, run_program<dev::graph::sssp>{},
-                  dev::graph::sssp{s.view(), made(l.words, s.device, s.known()).data(),
-                                   made(s.distances, s.device, s.mine.count).data(), source});
+  return run_list(
+      s, "sssp", l.sssp, o, run_program<dev::graph::sssp>{},
+      dev::graph::sssp{s.view(), made(l.words, s.device, s.known()).data(), distances, source});
 }
 
 run_report divided::cc() {
@@ -348,20 +401,33 @@ run_report divided::pr(const pagerank_options& o) {
 }
 
 std::vector<vertex> divided::parents() {
-  return state_->gather<vertex>(of_a_run(state_->parents, "bfs"), [](vertex v) { return v; });
+  const state& s = *state_;
+  auto parents = s.as_given(state_->gather<vertex>(of_a_run(s.parents, "bfs")));
+  for (vertex& v : parents) {
+    if (v != no_vertex && !s.was.empty()) v = s.was[v];
+  }
+  return parents;
 }
 std::vector<std::uint32_t> divided::levels() {
   return levels_of(parents());
 }
 std::vector<distance> divided::distances() {
-  return state_->gather<distance>(of_a_run(state_->distances, "sssp"),
-                                  [](distance d) { return d; });
+  return state_->as_given(state_->gather<distance>(of_a_run(state_->distances, "sssp")));
 }
 std::vector<vertex> divided::labels() {
-  return state_->gather<vertex>(of_a_run(state_->labels, "cc"), [](vertex v) { return v; });
+  const state& s = *state_;
+  auto labels = s.as_given(state_->gather<vertex>(of_a_run(s.labels, "cc")));
+  if (s.was.empty()) return labels;
+  // The least of a component is the first that has its label.
+  std::vector<vertex> least(labels.size(), no_vertex);
+  for (vertex v = 0; v < labels.size(); ++v) {
+    if (least[labels[v]] == no_vertex) least[labels[v]] = v;
+    labels[v] = least[labels[v]];
+  }
+  return labels;
 }
 std::vector<double> divided::ranks() {
-  return state_->gather<double>(of_a_run(state_->ranks, "pr"), [](double r) { return r; });
+  return state_->as_given(state_->gather<double>(of_a_run(state_->ranks, "pr")));
 }
 
 std::size_t divided::graph_bytes() const noexcept {

@@ -38,11 +38,43 @@ std::size_t most_edges(const csr& g) {
   for (vertex v = 0; v < g.vertices(); ++v) most = std::max<std::size_t>(most, g.degree(v));
   return most;
 }
+std::uint64_t with_edges(const csr& g) {
+  std::uint64_t count = 0;
+  for (vertex v = 0; v < g.vertices(); ++v) count += g.degree(v) > 0 ? 1 : 0;
+  return count;
+}
+/// Where vertices have many edges, what these bring is the same on average: ranks begin with that,
+/// which saves rounds. `giving` vertices have edges. The others must not count: ranks would begin
+/// with too much together, which goes away only slowly. Where edges are few, what is too much in
+/// one place takes as many rounds to leave as it has steps to go, and equal ranks are nearer.
+dev::graph::pagerank_rounds::guess first_guess(const csr& g, std::uint64_t giving, double damping) {
+  constexpr std::uint64_t many = 8;
+  const auto n = static_cast<double>(g.vertices());
+  if (giving == 0 || g.edges() / giving < many) return {1 / n, 0};
+  const double share = static_cast<double>(giving) / n / static_cast<double>(g.edges());
+  return {(1 - damping) / n, damping * share};
+}
+/// The edges of vertices that have more than are one warp's.
+std::vector<dev::graph::edge_pieces::piece> pieces_of(const std::vector<std::uint64_t>& offsets) {
+  constexpr std::uint64_t whole = dev::graph::edge_pieces::most_of_one;
+  std::vector<dev::graph::edge_pieces::piece> all;
+  for (vertex v = 0; v + std::size_t{1} < offsets.size(); ++v) {
+    const std::uint64_t edges = offsets[v + std::size_t{1}] - offsets[v];
+    if (edges <= whole) continue;
+    for (std::uint32_t k = 0; k * whole < edges; ++k) all.push_back({v, k});
+  }
+  return all;
+}
 
 }  // namespace
 
 struct rounds_memory {
-  explicit rounds_memory(world& w) : words(w, 1) {}
+  explicit rounds_memory(divided::state& s)
+      : words(s.w, 1),
+        pieces(s.device, 1 + pieces_of(s.mine.offsets).size()),
+        most(most_edges(s.g)) {}
+
+  [[nodiscard]] dev::graph::edge_pieces edges() const { return {pieces.data(), most}; }
 
   struct search {
     search(divided::state& s, const buffer<vertex>& result)
@@ -52,8 +84,7 @@ struct rounds_memory {
           known(s.device, 1 + bit_words(s.known())),
           staged(s.device, static_cast<std::size_t>(s.workers() * s.w.size() *
                                                     dev::staged_items<vertex>::batch)),
-          counts(s.device, static_cast<std::size_t>(s.workers() * s.w.size())),
-          most(most_edges(s.g)) {}
+          counts(s.device, static_cast<std::size_t>(s.workers() * s.w.size())) {}
     static std::size_t bit_words(std::size_t bits) { return (bits + 63) / 64; }
     reachable<vertex>::view parents;
     reachable<vertex> queues;
@@ -61,7 +92,6 @@ struct rounds_memory {
     buffer<std::uint64_t> known;
     buffer<vertex> staged;
     buffer<int> counts;
-    std::uint64_t most;
   };
   /// Where vertices take from: the graph with its edges turned round, when it is not symmetric.
   struct sources {
@@ -69,18 +99,53 @@ struct rounds_memory {
         : offsets(on_device(s.device, turned.offsets)),
           targets(on_device(s.device, turned.targets)),
           others(on_device(s.device, turned.others)),
-          other_count(static_cast<vertex>(turned.others.size())) {}
+          other_count(static_cast<vertex>(turned.others.size())),
+          pieces(pieces_of(turned.offsets)) {}
     buffer<std::uint64_t> offsets;
     buffer<vertex> targets;
     buffer<vertex> others;
     vertex other_count;
+    std::vector<dev::graph::edge_pieces::piece> pieces;
+  };
+  /// What several threads of a GPU do together for one vertex.
+  struct sums {
+    sums(const divided::state& s, const std::vector<dev::graph::edge_pieces::piece>& all)
+        : of_warps(s.device, static_cast<std::size_t>(s.workers())),
+          pieces(on_device(s.device, all)),
+          count(all.size()),
+          collected(s.device, std::max<std::size_t>(1, s.mine.count)) {}
+    buffer<double> of_warps;
+    buffer<dev::graph::edge_pieces::piece> pieces;
+    std::uint64_t count;
+    buffer<double> collected;
   };
 
   reachable<dev::graph::round_words> words;
+  buffer<dev::graph::edge_pieces::piece> pieces;
+  std::uint64_t most;
   std::optional<search> bfs;
+  struct paths {
+    paths(divided::state& s, const buffer<std::uint64_t>& result)
+        : words(s.w, result),
+          queues(s.w, std::size_t{2} * s.mine.count),
+          piles(s.w, std::size_t{2} * s.mine.count),
+          told(s.device, std::max<std::size_t>(1, s.mine.others.size())),
+          staged(s.device, static_cast<std::size_t>(2 * s.workers() * s.w.size() *
+                                                    dev::staged_items<vertex>::batch)),
+          counts(s.device, static_cast<std::size_t>(2 * s.workers() * s.w.size())) {}
+    reachable<std::uint64_t>::view words;
+    reachable<vertex> queues;
+    reachable<vertex> piles;
+    buffer<std::uint64_t> told;
+    buffer<vertex> staged;
+    buffer<int> counts;
+  };
+  std::optional<paths> sssp;
   std::optional<reachable<vertex>::view> forest;
   std::optional<sources> turned;
   std::optional<reachable<float>> shares;
+  std::optional<sums> taken;
+  std::optional<std::uint64_t> giving;  ///< vertices of the whole graph with edges
 };
 
 bool divided::state::in_rounds() const {
@@ -96,6 +161,14 @@ bool divided::state::in_rounds() const {
   return true;
 }
 
+bool divided::state::paths_fit() const {
+  constexpr std::uint64_t end = ~std::uint64_t{0} >> dev::graph::sssp_rounds::state_bits;
+  if (longest < end / (std::uint64_t{g.vertices()} + 1)) return true;
+  if (options.how == method::automatic) return false;
+  throw error(errc::not_supported, "sssp",
+              "paths may be longer than rounds can tell; use method::worklist");
+}
+
 namespace {
 /// Zero before each run: written when all ranks have ended the last one, and seen by all behind
 /// the barrier that begins the next.
@@ -104,7 +177,7 @@ void clear(rounds_memory& m) {
 }
 
 rounds_memory& memory_of(divided::state& s) {
-  if (!s.rounds) s.rounds = std::make_shared<rounds_memory>(s.w);
+  if (!s.rounds) s.rounds = std::make_shared<rounds_memory>(s);
   return *s.rounds;
 }
 
@@ -123,8 +196,18 @@ run_report divided::state::bfs_in_rounds(vertex source) {
   return run_all(*this, "bfs", m,
                  dev::graph::bfs_rounds{view(), m.bfs->parents.device(), m.bfs->queues.device(),
                                         m.bfs->fronts.device(), m.bfs->known.data(),
-                                        m.bfs->staged.data(), m.bfs->counts.data(), source,
-                                        g.symmetric(), g.edges(), g.vertices(), m.bfs->most});
+                                        m.bfs->staged.data(), m.bfs->counts.data(), m.edges(),
+                                        source, g.symmetric(), g.edges(), g.vertices()});
+}
+
+run_report divided::state::sssp_in_rounds(vertex source) {
+  rounds_memory& m = memory_of(*this);
+  if (!m.sssp) m.sssp.emplace(*this, *distances);
+  const rounds_memory::paths& own = *m.sssp;
+  return run_all(*this, "sssp", m,
+                 dev::graph::sssp_rounds{view(), own.words.device(), own.queues.device(),
+                                         own.piles.device(), own.told.data(), own.staged.data(),
+                                         own.counts.data(), m.edges(), source, delta});
 }
 
 run_report divided::state::cc_in_rounds() {
@@ -145,10 +228,14 @@ run_report divided::state::pr_in_rounds(const pagerank_options& o) {
     from.other_count = m.turned->other_count;
   }
   if (!m.shares) m.shares.emplace(w, mine.count + std::size_t{from.other_count});
-  return run_all(*this, "pr", m,
-                 dev::graph::pagerank_rounds{from, offsets.data(), m.shares->device(),
-                                             ranks->data(), o.damping, o.tolerance,
-                                             static_cast<double>(g.vertices()), o.most_rounds});
+  if (!m.taken) m.taken.emplace(*this, m.turned ? m.turned->pieces : pieces_of(mine.offsets));
+  if (!m.giving) m.giving = with_edges(g);
+  return run_all(
+      *this, "pr", m,
+      dev::graph::pagerank_rounds{
+          from, offsets.data(), m.shares->device(), ranks->data(), m.taken->of_warps.data(),
+          m.taken->pieces.data(), m.taken->count, m.taken->collected.data(), o.damping, o.tolerance,
+          static_cast<double>(g.vertices()), first_guess(g, *m.giving, o.damping), o.most_rounds});
 }
 
 }  // namespace crosswarp::graph

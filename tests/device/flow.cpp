@@ -393,8 +393,10 @@ TEST(FlowGraph, DevicesThatDoNotReachEachOtherGoThroughTheHost) {
   EXPECT_EQ(choose_way({}, b, automatic, no).how, flow::transport::peer) << "from the host";
 }
 
-TEST(FlowGraph, TheIndirectWayWaitsForItsSourceAndItsTarget) {
-  const auto source = numbers(8);
+class FlowIndirect : public testing::TestWithParam<cw::memory_kind> {};
+
+TEST_P(FlowIndirect, WaitsForItsSourceAndItsTarget) {
+  const auto source = numbers(8, 0, GetParam());
   gate source_held;
   gate target_held;
   auto ctx = devices(2);
@@ -411,5 +413,8 @@ TEST(FlowGraph, TheIndirectWayWaitsForItsSourceAndItsTarget) {
   target_held.open();
   EXPECT_EQ(read(second), range(4, 8));
 }
+
+INSTANTIATE_TEST_SUITE_P(Sources, FlowIndirect,
+                         testing::Values(cw::memory_kind::device, cw::memory_kind::pinned));
 
 }  // namespace

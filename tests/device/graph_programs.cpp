@@ -53,9 +53,7 @@ double still_to_come(double moved) {
   return moved / (1 - gr::pagerank_options{}.damping);
 }
 
-void check_all(cw::world& w, const named_graph& n, const gr::divided_options& o) {
-  SCOPED_TRACE(n.name);
-  gr::divided d(w, n.graph, o);
+void check_all(gr::divided d, const named_graph& n) {
   d.bfs(n.source);
   EXPECT_EQ(gr::check_parents(n.graph, n.source, d.parents()), "");
   EXPECT_EQ(d.levels(), gr::bfs_levels(n.graph, n.source));
@@ -67,6 +65,11 @@ void check_all(cw::world& w, const named_graph& n, const gr::divided_options& o)
   expect_close(d.ranks(), gr::pagerank(n.graph, {.tolerance = 1e-9}), still_to_come(1e-4));
 }
 
+void check_all(cw::world& w, const named_graph& n, const gr::divided_options& o) {
+  SCOPED_TRACE(n.name);
+  check_all(gr::divided(w, n.graph, o), n);
+}
+
 class GraphPrograms : public testing::TestWithParam<gr::method> {};
 INSTANTIATE_TEST_SUITE_P(All, GraphPrograms,
                          testing::Values(gr::method::rounds, gr::method::worklist),
@@ -74,19 +77,46 @@ INSTANTIATE_TEST_SUITE_P(All, GraphPrograms,
                            return m.param == gr::method::rounds ? "Rounds" : "Worklist";
                          });
 
+/// On ranks that can; where ranks are not mapped, rounds are refused.
+void on_ranks_by(gr::method how, int ranks, const std::function<void(cw::world&)>& rank_main) {
+  on_ranks(ranks, [&](cw::world& w) {
+    bool mapped = true;
+    for (int r = 0; r < w.size(); ++r) mapped = mapped && (w.is_mapped(r) || r == w.rank());
+    if (mapped || how == gr::method::worklist) return rank_main(w);
+    gr::divided d(w, text("0 1\n", true), {.how = how});
+    try {
+      d.cc();
+      ADD_FAILURE() << "rounds over '" << w.path_to(w.rank() == 0 ? 1 : 0) << "'";
+    } catch (const cw::error& e) {
+      EXPECT_EQ(e.code(), cw::errc::not_supported) << e.what();
+      EXPECT_THAT(e.what(), HasSubstr("use method::worklist"));
+    }
+  });
+}
+
 TEST_P(GraphPrograms, AgreeWithTheSerialReferences) {
   for (const int ranks : {1, 2, 3}) {
-    on_ranks(ranks, [](cw::world& w) {
+    on_ranks_by(GetParam(), ranks, [](cw::world& w) {
       for (const named_graph& n : graphs(9)) check_all(w, n, {.how = GetParam()});
     });
   }
 }
 
 TEST_P(GraphPrograms, AgreeWithSeveralWorkersAndTinyQueues) {
-  on_ranks(2, [](cw::world& w) {
+  on_ranks_by(GetParam(), 2, [](cw::world& w) {
     for (const named_graph& n : graphs(6)) {
       check_all(w, n, {.how = GetParam(), .blocks = 3, .queue = 2});
     }
+    // More edges than are one warp's, which worklists do not know.
+    std::string star;
+    for (int leaf = 1; leaf <= 1100; ++leaf) star += "0 " + std::to_string(leaf) + " 5\n";
+    if (GetParam() == gr::method::rounds) {
+      check_all(w, {"star", text(star + "7 8 1\n", true), 3},
+                {.how = GetParam(), .blocks = 2, .threads = 3});
+    }
+    // By blocks of two warps.
+    check_all(w, {"kron", gr::with_lengths(gr::kronecker({.scale = 9, .degree = 4}), 1), 1},
+              {.how = GetParam(), .blocks = 1, .threads = 64, .queue = 16});
     // By warps of three.
     check_all(w, {"kron", gr::with_lengths(gr::kronecker({.scale = 5, .degree = 4}), 1), 1},
               {.how = GetParam(), .blocks = 2, .threads = 3, .queue = 16});
@@ -94,7 +124,7 @@ TEST_P(GraphPrograms, AgreeWithSeveralWorkersAndTinyQueues) {
 }
 
 TEST_P(GraphPrograms, OneGraphServesManyRuns) {
-  on_ranks(2, [](cw::world& w) {
+  on_ranks_by(GetParam(), 2, [](cw::world& w) {
     const auto g = gr::with_lengths(gr::kronecker({.scale = 8, .degree = 8}), 3);
     gr::divided d(w, g, {.how = GetParam()});
     for (const gr::vertex source : gr::sources(g, 8, 1)) {
@@ -111,7 +141,7 @@ TEST_P(GraphPrograms, OneGraphServesManyRuns) {
 }
 
 TEST_P(GraphPrograms, FollowDirections) {
-  on_ranks(2, [](cw::world& w) {
+  on_ranks_by(GetParam(), 2, [](cw::world& w) {
     const auto g = text("0 1 5\n1 2 5\n0 2 11\n3 0 1\n2 4 1\n4 1 1\n", false);
     gr::divided d(w, g, {.how = GetParam()});
     d.bfs(0);
@@ -124,7 +154,7 @@ TEST_P(GraphPrograms, FollowDirections) {
 }
 
 TEST_P(GraphPrograms, AnEmptyGraphHasNothingToDo) {
-  on_ranks(2, [](cw::world& w) {
+  on_ranks_by(GetParam(), 2, [](cw::world& w) {
     gr::divided d(w, gr::csr(), {.how = GetParam()});
     d.cc();
     EXPECT_TRUE(d.labels().empty());
@@ -134,13 +164,50 @@ TEST_P(GraphPrograms, AnEmptyGraphHasNothingToDo) {
   });
 }
 
+// Few edges, as long as can be, among many vertices: no default step is too large, and distances
+// go beyond 32 bits.
+TEST_P(GraphPrograms, FollowLongEdges) {
+  on_ranks_by(GetParam(), 2, [](cw::world& w) {
+    constexpr std::uint64_t longest = 0xffffffff;
+    const std::string l = " " + std::to_string(longest) + "\n";
+    gr::divided d(w, text("0 1" + l + "1 4095" + l, true), {.how = GetParam()});
+    d.sssp(0);
+    const auto found = d.distances();
+    EXPECT_EQ(found.at(1), longest);
+    EXPECT_EQ(found.at(4095), 2 * longest);
+    EXPECT_EQ(found.at(2), gr::unreached);
+  });
+}
+
 TEST(GraphProgramsOfAnyKind, NearPathsComeFirst) {
   on_ranks(2, [](cw::world& w) {
     const auto g = gr::grid({.scale = 10});
-    gr::divided d(w, g, {.delta = 20});
+    gr::divided d(w, g, {.how = gr::method::worklist, .delta = 20});
     const auto r = d.sssp(0);
     EXPECT_GT(r.items.parked, 0U);
     EXPECT_GT(r.items.epochs, 10U);
+  });
+}
+
+TEST_P(GraphPrograms, ResultsHaveTheNumbersThatVerticesHadBefore) {
+  on_ranks_by(GetParam(), 3, [](cw::world& w) {
+    for (const named_graph& n : graphs(6)) {
+      SCOPED_TRACE(n.name);
+      std::vector<int> owners;
+      for (gr::vertex v = 0; v < n.graph.vertices(); ++v) {
+        owners.push_back(static_cast<int>(v * 5 % static_cast<gr::vertex>(w.size())));
+      }
+      check_all(gr::divided(w, gr::renumber(n.graph, owners, w.size()), {.how = GetParam()}), n);
+    }
+  });
+}
+
+TEST(GraphProgramsOfAnyKind, ItemsMayGoAnyWay) {
+  on_ranks(3, [](cw::world& w) {
+    const named_graph n{"kron", gr::with_lengths(gr::kronecker({.scale = 7, .degree = 8}), 2), 3};
+    for (const cw::routing route : {cw::routing::ring, cw::routing::nodes}) {
+      check_all(w, n, {.how = gr::method::worklist, .route = route});
+    }
   });
 }
 
@@ -173,6 +240,14 @@ TEST(GraphProgramsOfAnyKind, WhatCannotBeIsRefused) {
     EXPECT_THAT(complaint([&] { static_cast<void>(d.ranks()); }), HasSubstr("has not been run"));
     EXPECT_THAT(complaint([&] { gr::divided(w, gr::csr(), gr::contiguous(7, w.size())); }),
                 HasSubstr("not one of 0 vertices among "));
+    EXPECT_THAT(complaint([&] { gr::divided(w, gr::csr(), {.threads = 33}); }),
+                HasSubstr("33 threads: at most 32, or a multiple of it"));
+    const gr::partition own{w.rank() == 0 ? std::vector<gr::vertex>{0, 0, 2}
+                                          : std::vector<gr::vertex>{0, 1, 2}};
+    if (w.size() == 2) {
+      EXPECT_THAT(complaint([&] { gr::divided(w, text("0 1\n", false), own); }),
+                  HasSubstr("another partition, than rank 0"));
+    }
   });
 }
 

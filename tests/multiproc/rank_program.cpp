@@ -20,6 +20,7 @@
 
 #include "crosswarp/flow.hpp"
 #include "crosswarp/flow_link.hpp"
+#include "crosswarp/graph_programs.hpp"
 #include "crosswarp/worklist.hpp"
 #include "crosswarp/world.hpp"
 #include "crosswarp/world_launch.hpp"
@@ -324,6 +325,28 @@ int lose_in_worklist(const arguments& a) {
   });
 }
 
+/// While this rank works. Who calls it has connected all ranks: UCX aborts a process whose peer
+/// dies before that is done.
+void die_soon() {
+  std::thread([] {
+    std::this_thread::sleep_for(milliseconds(150));
+    raise(SIGKILL);
+  }).detach();
+}
+
+/// Rank WHO is killed while all search a graph (bfs or sssp), again and again.
+int lose_in_program(const arguments& a) {
+  cw::world w;
+  const auto g = cw::graph::grid({.scale = 10});
+  cw::graph::divided d(w, g);
+  d.bfs(0);  // connects all
+  w.barrier();
+  if (w.rank() == number(a, 1)) die_soon();
+  return survive(w, [&] {
+    for (;;) a.at(0) == "bfs" ? d.bfs(0) : d.sssp(0);
+  });
+}
+
 /// Rank WHO is killed while segments go round the ranks in a graph of the hosts.
 int lose_in_graph(const arguments& a) {
   cw::world w;
@@ -335,23 +358,20 @@ int lose_in_graph(const arguments& a) {
   for (int r = 0; r < w.size(); ++r) to.push_back(ctx.link(cw::flow::host_of(r), round, 64, 1));
   for (int r = 0; r < w.size(); ++r) from.push_back(ctx.link(round, cw::flow::host_of(r), 64, 2));
   const auto me = static_cast<std::size_t>(w.rank());
-  w.barrier();
-  if (w.rank() == number(a, 0)) {
-    std::thread([] {
-      std::this_thread::sleep_for(milliseconds(150));
-      raise(SIGKILL);
-    }).detach();
-  }
-  return survive(w, [&] {
-    for (;;) {
-      const auto sent = to[me].send(std::span(values));
-      for (std::size_t got = 0; got < sizeof(int) * values.size();) {
-        const auto s = from[me].receive().get();
-        got += s.bytes();
-        from[me].release(s);
-      }
-      sent.get().sync();
+  const auto go_round = [&] {
+    const auto sent = to[me].send(std::span(values));
+    for (std::size_t got = 0; got < sizeof(int) * values.size();) {
+      const auto s = from[me].receive().get();
+      got += s.bytes();
+      from[me].release(s);
     }
+    sent.get().sync();
+  };
+  go_round();  // connects all
+  w.barrier();
+  if (w.rank() == number(a, 0)) die_soon();
+  return survive(w, [&] {
+    for (;;) go_round();
   });
 }
 
@@ -478,6 +498,7 @@ int main(int argc, char** argv) {
       {"show_paths", show_paths},
       {"lose", lose},
       {"throw_in_run", throw_in_run},
+      {"lose_in_program", lose_in_program},
       {"lose_in_graph", lose_in_graph},
       {"lose_in_worklist", lose_in_worklist},
       {"lose_while_busy", lose_while_busy},

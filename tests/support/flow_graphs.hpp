@@ -22,12 +22,13 @@ inline flow::context devices(int n, std::chrono::milliseconds timeout = std::chr
                        {.timeout = timeout});
 }
 
-/// `count` numbers from `first` on, in memory that device and host reach.
+/// `count` numbers from `first` on, in memory that device and host reach unless it is said where.
 /// Made before the graph: sources outlive what copies from them.
-inline cw::buffer<int> numbers(int count, int first = 0) {
+inline cw::buffer<int> numbers(int count, int first = 0,
+                               cw::memory_kind where = cw::memory_kind::pinned) {
   std::vector<int> v(static_cast<std::size_t>(count));
   std::iota(v.begin(), v.end(), first);
-  return {test_device(), v, cw::memory_kind::pinned};
+  return {test_device(), v, where};
 }
 
 inline flow::segment all_of(const cw::buffer<int>& b, std::uint64_t tag = 0) {

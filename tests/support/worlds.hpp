@@ -11,7 +11,8 @@
 inline crosswarp::world_options test_options() {
   auto o = crosswarp::world_options::from_environment();
   o.device = test_device();
-  o.heap_bytes = 4U << 20U;
+  // A GPU's kernels have many workers, each with its queues.
+  o.heap_bytes = o.device.kind() == crosswarp::device_kind::cuda ? 64U << 20U : 4U << 20U;
   return o;
 }
 

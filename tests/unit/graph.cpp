@@ -34,6 +34,9 @@ std::string complaint(gr::format as, const std::string& s) {
   return complaint([&] { text(as, s); });
 }
 
+bool by_ends(const edge& a, const edge& b) {
+  return std::tie(a.from, a.to, a.length) < std::tie(b.from, b.to, b.length);
+}
 std::vector<edge> edges_of(const gr::csr& g) {
   std::vector<edge> all;
   for (gr::vertex v = 0; v < g.vertices(); ++v) {
@@ -363,17 +366,80 @@ TEST(GraphPartition, PartsMakeUpTheWhole) {
       ASSERT_EQ(mine.offsets.size(), mine.count + 1U);
       for (const auto o : mine.others) EXPECT_NE(p.owner(o), r);
       EXPECT_TRUE(std::is_sorted(mine.others.begin(), mine.others.end()));
+      const auto is_own = [&](gr::vertex t) { return t < mine.count; };
       for (gr::vertex v = 0; v < mine.count; ++v) {
+        const auto row =
+            std::span(mine.targets).subspan(mine.offsets[v], mine.offsets[v + 1] - mine.offsets[v]);
+        EXPECT_TRUE(std::is_partitioned(row.begin(), row.end(), is_own));
         for (std::uint64_t i = mine.offsets[v]; i < mine.offsets[v + 1]; ++i) {
           const gr::vertex t = mine.targets[i];
-          all.push_back({mine.first + v,
-                         t < mine.count ? mine.first + t : mine.others[t - mine.count],
+          all.push_back({mine.first + v, is_own(t) ? mine.first + t : mine.others[t - mine.count],
                          mine.lengths[i]});
         }
       }
     }
+    std::sort(all.begin(), all.end(), by_ends);
     EXPECT_EQ(all, edges_of(g));
   }
+}
+
+TEST(GraphPartition, RenumberedItIsTheSameGraph) {
+  const auto g = gr::with_lengths(gr::kronecker({.scale = 6, .degree = 4}), 5);
+  std::vector<int> owners;
+  for (gr::vertex v = 0; v < g.vertices(); ++v) owners.push_back(static_cast<int>(v * 7 % 3));
+  const auto r = gr::renumber(g, owners, 4);
+  EXPECT_EQ(r.parts.first, (std::vector<gr::vertex>{0, 22, 43, 64, 64}));
+  std::vector<edge> back;
+  for (edge e : edges_of(r.graph)) {
+    EXPECT_EQ(r.parts.owner(e.from), owners[r.was[e.from]]);
+    back.push_back({r.was[e.from], r.was[e.to], e.length});
+  }
+  std::sort(back.begin(), back.end(), by_ends);
+  EXPECT_EQ(back, edges_of(g));
+  EXPECT_TRUE(r.graph.symmetric());
+  EXPECT_THROW(gr::renumber(g, owners, 2), cw::error);
+  EXPECT_THROW(gr::renumber(g, {0}, 2), cw::error);
+}
+
+TEST(GraphPartition, CutEdgesLeadToOtherRanks) {
+  const auto path =
+      gr::build({.vertices = 4, .edges = {{0, 1}, {1, 2}, {2, 3}}}, {.symmetrise = true});
+  EXPECT_EQ(gr::cut_edges(path, {{0, 4}}), 0U);
+  EXPECT_EQ(gr::cut_edges(path, {{0, 2, 4}}), 2U);
+  EXPECT_EQ(gr::cut_edges(path, {{0, 1, 2, 4}}), 4U);
+}
+
+TEST(GraphPartition, MetisCutsFewEdges) {
+  // 32 by 32: in stripes, eight ranks have seven borders of 32 edges.
+  const auto g = gr::grid({.scale = 10});
+  if (!gr::has_metis()) {
+    try {
+      (void)gr::metis(g, 2);
+      ADD_FAILURE() << "METIS is not there";
+    } catch (const cw::error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("install libmetis-dev"));
+    }
+    return;
+  }
+  const auto stripes = gr::cut_edges(g, gr::contiguous(g.vertices(), 8));
+  const auto r = gr::metis(g, 8);
+  EXPECT_LT(gr::cut_edges(r.graph, r.parts), stripes * 3 / 4);
+  for (int k = 0; k < 8; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    EXPECT_NEAR(r.parts.first[i + 1] - r.parts.first[i], 128, 16) << k;
+  }
+  std::vector<gr::vertex> was = r.was;
+  std::sort(was.begin(), was.end());
+  for (gr::vertex v = 0; v < g.vertices(); ++v) EXPECT_EQ(was[v], v);
+  EXPECT_EQ(gr::metis(g, 8).was, r.was) << "the same on all ranks";
+
+  EXPECT_EQ(gr::metis(g, 1).parts.ranks(), 1);
+  EXPECT_EQ(gr::metis(gr::csr(), 3).parts.ranks(), 3);
+  const auto odd =
+      gr::build({.vertices = 3, .edges = {{0, 0}, {0, 1}, {0, 1}, {1, 2}}}, {.symmetrise = true});
+  EXPECT_EQ(gr::metis(odd, 2).graph.edges(), odd.edges()) << "loops and parallel edges stay";
+  EXPECT_THROW((void)gr::metis(g, 0), cw::error);
+  EXPECT_THROW((void)gr::metis(gr::build({.vertices = 2, .edges = {{0, 1}}}), 2), cw::error);
 }
 
 /// Two triangles, one of them with a tail against its edge, and a vertex alone.

@@ -9,7 +9,6 @@
 
 #include "crosswarp/device/graph.hpp"
 #include "crosswarp/device/impl/staged_items.hpp"
-#include "crosswarp/device/impl/with_warp.hpp"
 
 namespace crosswarp::device::graph {
 
@@ -26,7 +25,26 @@ struct round_words {
   tally tallies[3];
   struct alignas(line_bytes) {
     std::uint64_t count;
-  } arrived[3];  ///< places of the rank's next queue that are taken; see bfs_rounds
+  } arrived[3];  ///< places of the rank's next queue that are taken
+  struct alignas(line_bytes) {
+    std::uint64_t count;
+    std::uint64_t least;  ///< distance of one that stayed on it
+  } piled[3];             ///< places of the rank's pile that are taken; see sssp_rounds
+  struct alignas(line_bytes) {
+    std::uint64_t count;
+  } pieces[2];  ///< of edge_pieces
+};
+
+/// Memory to share out the edges of a vertex with many, for follow_edges().
+struct edge_pieces {
+  /// A vertex with so many edges, or fewer, is one warp's.
+  static constexpr std::uint64_t most_of_one = 512;
+  struct piece {
+    vertex v;
+    std::uint32_t number;
+  };
+  piece* list;         ///< room for those of all own vertices
+  std::uint64_t most;  ///< edges of a vertex
 };
 
 /// How the threads of all ranks go from round to round. All threads have equal copies.
@@ -84,17 +102,18 @@ class rounds {
   /// The same, by warps.
   template <class G, class F>
   CW_FN void for_each(const G& /*g*/, std::uint64_t n, const F& f) const noexcept {
-    const auto all =
-        static_cast<std::uint64_t>(warps()) * static_cast<std::uint64_t>(ctx_.block_count());
+    const auto all = static_cast<std::uint64_t>(warps());
     for (auto i = static_cast<std::uint64_t>(warp()); i < n; i += all) f(i);
   }
   /// The calling warp's number among the rank's.
   [[nodiscard]] CW_FN int warp() const noexcept {
-    return ctx_.block_index() * warps() + ctx_.thread_index() / warp_group::width;
+    return ctx_.block_index() * warps_of_block() + ctx_.thread_index() / warp_group::width;
   }
+  /// Of the rank.
+  [[nodiscard]] CW_FN int warps() const noexcept { return ctx_.block_count() * warps_of_block(); }
 
  private:
-  [[nodiscard]] CW_FN int warps() const noexcept {
+  [[nodiscard]] CW_FN int warps_of_block() const noexcept {
     return (ctx_.thread_count() + warp_group::width - 1) / warp_group::width;
   }
   template <class T>
@@ -119,13 +138,34 @@ struct bfs_rounds {
   std::uint64_t* known;             ///< this round's, as bits of own vertices and others'
   vertex* staged;                   ///< memory of staged_items, for each warp
   int* staged_counts;
+  edge_pieces pieces;
   vertex source;
   bool symmetric_graph;  ///< else it does not turn round
   std::uint64_t edges;   ///< of the whole graph, and
   std::uint64_t vertices;
-  std::uint64_t most_edges;  ///< of one vertex
 
   /// Ends with the same status in all threads of a block.
+  CW_FN status run(rounds& all) const noexcept;
+};
+
+/// Shortest paths by steps of a distance: vertices nearer than a limit follow their edges until
+/// none of them has news, then the limit moves on. Those beyond it wait on a pile.
+struct sssp_rounds {
+  /// Of a vertex's word, which are not its distance: paths are shorter than
+  /// 2^(64 - state_bits) - 1.
+  static constexpr unsigned state_bits = 2;
+
+  part graph;
+  symmetric<std::uint64_t> words;  ///< of own vertices; in the end their distances
+  symmetric<vertex> queues;        ///< two for own vertices, numbered here: this round's, the next
+  symmetric<vertex> piles;         ///< likewise
+  std::uint64_t* told;  ///< of others' vertices: a way that this rank found, mostly the shortest
+  vertex* staged;       ///< memory of staged_items, two for each warp
+  int* staged_counts;
+  edge_pieces pieces;
+  vertex source;
+  std::uint64_t delta;  ///< of the limit's steps
+
   CW_FN status run(rounds& all) const noexcept;
 };
 
@@ -142,9 +182,18 @@ struct pagerank_rounds {
   /// random, and twice as many fit into a cache.
   symmetric<float> shares;
   double* ranks;  ///< of own vertices
+  double* sums;   ///< one of each warp; zero
+  /// Edges of own vertices that have more than one warp takes, in pieces, and what they collect.
+  const edge_pieces::piece* pieces;
+  std::uint64_t piece_count;
+  double* collected;  ///< of own vertices
   double damping;
   double tolerance;
   double vertices;  ///< of the whole graph
+  struct guess {
+    double vertex;
+    double edge;
+  } at_first;  ///< what a vertex begins with, and what for each edge that it takes from
   int most_rounds;
 
   CW_FN status run(rounds& all) const noexcept;
@@ -163,4 +212,6 @@ struct components_rounds {
 
 }  // namespace crosswarp::device::graph
 
+#include "crosswarp/device/impl/graph_components_impl.hpp"
 #include "crosswarp/device/impl/graph_rounds_impl.hpp"
+#include "crosswarp/device/impl/graph_sssp_impl.hpp"

@@ -15,11 +15,11 @@
 //   status s = list.run(ctx, flood{...});             // in a kernel, by all its threads
 //
 // `out` has push() and threshold(). Each worker has a queue in its rank's memory that any worker of
-// any rank pushes to; a worker that has nothing to do takes from the queues of its rank's others.
-// What finds no room is kept by who made it (spilled) until there is some. Items whose priority is
-// behind the threshold are kept by the worker that meets them (parked), until nothing else is left
-// anywhere and the threshold moves. docs/design/flow_worklist.md says why it ends, neither early
-// nor never.
+// any mapped rank pushes to, and a link from each rank that is not mapped; a worker that has
+// nothing to do takes from the queues of its rank's others. What finds no room is kept by who made
+// it (spilled) until there is some. Items whose priority is behind the threshold are kept by the
+// worker that meets them (parked), until nothing else is left anywhere and the threshold moves.
+// docs/design/flow_worklist.md says why it ends, neither early nor never.
 #pragma once
 
 #include <cstdint>
@@ -42,22 +42,24 @@ struct worklist_counts {
   std::uint64_t epochs;     ///< how often the threshold moved; on rank 0
 };
 
+/// What a rank's own workers write, and rank 0's first worker reads.
+struct alignas(line_bytes) worklist_counters {
+  std::uint64_t swept;    ///< workers that have come to the epoch, summed up over epochs
+  std::uint64_t settled;  ///< items that rest: done or parked; never more than active
+  std::uint64_t active;   ///< items that came to life: made, or parked no more
+  std::uint64_t parked;   ///< items that are parked now
+  /// Their least priority, inverted so that 0 is none; by epoch % 3.
+  std::uint64_t lowest[3];
+};
+
 /// What ranks know of each other's work. Zero at the start of a run.
 struct worklist_words {
-  // Written by the rank's own workers, and read by rank 0's first worker.
-  struct alignas(line_bytes) {
-    std::uint64_t active;   ///< items that came to life: made, or parked no more
-    std::uint64_t settled;  ///< items that rest: done or parked; never more than active
-    std::uint64_t swept;    ///< workers that have come to the epoch, summed up over epochs
-    std::uint64_t parked;   ///< items that are parked now
-    std::uint64_t
-        lowest[2];  ///< their least priority, inverted so that 0 is none; by epoch's parity
-  } own;
+  worklist_counters own;
   // Written by rank 0's first worker, and by whoever fails.
   struct alignas(line_bytes) {
     std::uint64_t threshold;  ///< of the epoch
     std::uint64_t epoch;      ///< from 0
-    std::uint64_t ended;      ///< 0 while it runs, else 1 + the status of the run
+    std::uint64_t ended;      ///< 0 while it runs, else 1 + make_fault() of its outcome
   } told;
   worklist_counts counts;  ///< added up by workers when they end
 };
@@ -71,6 +73,14 @@ struct direct_route {
 struct ring_route {
   [[nodiscard]] CW_FN static int next(int at, int /*to*/, int ranks) noexcept {
     return at + 1 == ranks ? 0 : at + 1;
+  }
+};
+
+/// As the host has laid it down, see crosswarp::worklist_route.
+struct table_route {
+  const int* hops = nullptr;  ///< by owner: where this rank sends it
+  [[nodiscard]] CW_FN int next(int /*at*/, int to, int /*ranks*/) const noexcept {
+    return hops[to];
   }
 };
 
@@ -98,8 +108,9 @@ class worklist {
     symmetric<worklist_words> words;
     symmetric<work_queue_ends> ends;
     symmetric<work_slot<Item>> slots;
-    Item* kept;  ///< items_of(shape, ranks) for each worker
-    int* ints;   ///< ints_of(shape, ranks) for each worker
+    symmetric<std::byte> far;  ///< see far_ranks; of no bytes when all ranks are mapped
+    Item* kept;                ///< items_of(shape, ranks) for each worker
+    int* ints;                 ///< ints_of(shape, ranks) for each worker
   };
   /// Items that a worker keeps: a batch, one for each rank, what is set aside, its own, what is
   /// spilled, what is parked.
@@ -124,7 +135,8 @@ class worklist {
 
   /// Works until no rank has work.
   /// Callers: all threads of the kernel, of all ranks, with as many warps as the shape has workers.
-  /// Returns: ok, on all ranks or on none, unless a rank died. invalid: another number of warps.
+  /// Returns: ok, on all ranks or on none, unless a rank died, or one that is not mapped found that
+  ///          its deadline had passed just when the end was told. invalid: another number of warps.
   ///          timeout: for as long as the world allows nothing was done anywhere, or a worker found
   ///          no room (then `worklist_options::spill` is too small). peer_lost, aborted.
   template <class Program, class Route = direct_route>

@@ -40,12 +40,10 @@ class region_table {
   std::vector<region_info> regions_;
 };
 
-/// Ranks on CPUs: everything is done when its call returns.
-class cpu_engine final : public engine {
+/// What all ranks that are mapped have in common: nobody has to be told of memory, and all is done
+/// in its order.
+class mapped_engine : public engine {
  public:
-  [[nodiscard]] capabilities can() const noexcept override {
-    return {.name = "local", .atomics = true};
-  }
   std::vector<std::byte> offer_region(std::uint16_t id, const region_info& mine) override {
     regions_.add(id, mine);
     return {};
@@ -53,6 +51,19 @@ class cpu_engine final : public engine {
   void install_region(std::uint16_t /*id*/,
                       std::vector<std::vector<std::byte>> /*offers*/) override {}
   void remove_region(std::uint16_t id) noexcept override { regions_.remove(id); }
+  bool fence() override { return true; }
+  void lose(int /*pe*/) override {}
+
+ protected:
+  region_table regions_;
+};
+
+/// Ranks on CPUs: everything is done when its call returns.
+class cpu_engine final : public mapped_engine {
+ public:
+  [[nodiscard]] capabilities can() const noexcept override {
+    return {.name = "local", .atomics = true};
+  }
 
   bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
     memory::copy_for_kernels(regions_.at(to), from, bytes);
@@ -71,21 +82,16 @@ class cpu_engine final : public engine {
     c.done(c, status::ok);
     return true;
   }
-  bool fence() override { return true; }
   bool flush(completion& c) override {
     c.done(c, status::ok);
     return true;
   }
   bool progress() override { return false; }
-  void lose(int /*pe*/) override {}
-
- private:
-  region_table regions_;
 };
 
 /// Ranks on a GPU: copies and kernels of one thread on a stream of the engine's own, and what the
 /// host can do itself. All in one order: the host's part waits for the copies before it.
-class gpu_engine final : public engine {
+class gpu_engine final : public mapped_engine {
  public:
   explicit gpu_engine(device_ref d) : device_(d), stream_(d), words_(d, room, memory_kind::pinned) {
     for (std::size_t i = 0; i < room; ++i) free_words_.push_back(words_.data() + i);
@@ -94,13 +100,6 @@ class gpu_engine final : public engine {
   [[nodiscard]] capabilities can() const noexcept override {
     return {.name = "local", .gpu_memory = true, .atomics = true};
   }
-  std::vector<std::byte> offer_region(std::uint16_t id, const region_info& mine) override {
-    regions_.add(id, mine);
-    return {};
-  }
-  void install_region(std::uint16_t /*id*/,
-                      std::vector<std::vector<std::byte>> /*offers*/) override {}
-  void remove_region(std::uint16_t id) noexcept override { regions_.remove(id); }
 
   bool put(const place& to, const std::byte* from, std::size_t bytes, completion& c) override {
     const bool by_host = regions_.on_host(to) && regions_.on_host(from, bytes);
@@ -135,7 +134,6 @@ class gpu_engine final : public engine {
         });
   }
 
-  bool fence() override { return true; }
   bool flush(completion& c) override {
     return in_order(c, [] {});
   }
@@ -152,7 +150,6 @@ class gpu_engine final : public engine {
     }
     return moved;
   }
-  void lose(int /*pe*/) override {}
 
  private:
   static constexpr std::size_t room = 256;
@@ -213,7 +210,6 @@ class gpu_engine final : public engine {
 
   device_ref device_;
   stream stream_;
-  region_table regions_;
   buffer<std::uint64_t> words_;
   std::vector<std::uint64_t*> free_words_;
   std::vector<std::unique_ptr<event>> free_marks_;

@@ -1,6 +1,8 @@
 // Bodies of graph_rounds.hpp.
 #pragma once
 
+#include <cmath>
+
 #include "crosswarp/device/graph_rounds.hpp"
 
 namespace crosswarp::device::graph {
@@ -25,9 +27,83 @@ struct place {
 [[nodiscard]] CW_FN inline bool bit(const std::uint64_t* words, std::uint64_t i) noexcept {
   return ((words[i / 64] >> (i % 64)) & 1U) != 0;
 }
+/// 64 of them.
+[[nodiscard]] CW_FN inline std::uint64_t bits_from(const std::uint64_t* words,
+                                                   std::uint64_t i) noexcept {
+  const std::uint64_t low = words[i / 64] >> (i % 64);
+  return i % 64 == 0 ? low : low | words[i / 64 + 1] << (64 - i % 64);
+}
 [[nodiscard]] CW_FN inline int count_bits64(std::uint64_t bits) noexcept {
   return count_bits(static_cast<std::uint32_t>(bits)) +
          count_bits(static_cast<std::uint32_t>(bits >> 32U));
+}
+
+/// Rows lie anywhere in memory: a thread that has come to the i-th of a queue, and takes each
+/// `stride`th, asks for those that come soon. `lengths` may be null.
+CW_FN inline void fetch_rows_ahead(const part& p, const std::uint32_t* lengths, const vertex* queue,
+                                   std::uint64_t i, std::uint64_t count,
+                                   std::uint64_t stride) noexcept {
+  const std::uint64_t soon = 8 * stride;
+  if (i + 2 * soon < count) fetch_ahead(&p.offsets[queue[i + 2 * soon]]);
+  if (i + soon >= count) return;
+  const std::uint64_t row = p.offsets[queue[i + soon]];
+  constexpr std::uint64_t line = 64 / sizeof(vertex);
+  fetch_ahead(p.targets + row);
+  fetch_ahead(p.targets + row + line);
+  if (lengths == nullptr) return;
+  fetch_ahead(lengths + row);
+  fetch_ahead(lengths + row + line);
+}
+
+/// take(v) of each vertex in a queue, and then f(v), and what that returns, as
+/// part::for_each_edge() does, of its edges: by one warp, or by many if they are many. `turn`
+/// counts the calls; `lengths` are those that f will read, if any. Callers: all threads of the
+/// rank, each with its warp.
+template <class G, class Take, class F>
+CW_FN inline status follow_edges(rounds& all, const G& g, const part& p, const edge_pieces& many,
+                                 unsigned turn, const vertex* queue, std::uint64_t count,
+                                 const std::uint32_t* lengths, const Take& take,
+                                 const F& f) noexcept {
+  constexpr std::uint64_t whole = edge_pieces::most_of_one;
+  const bool shares = g.size() > 1 && many.most > whole;
+  auto& pieces = all.words().local()->pieces;
+  const vertex* const targets = p.targets;
+  const auto stride = static_cast<std::uint64_t>(all.warps());
+  const auto follow = [&](vertex v, std::uint64_t first, std::uint64_t end) {
+    const auto edge = f(v);
+    for (; first < end; first += static_cast<std::uint64_t>(g.size())) {
+      const std::uint64_t i = first + static_cast<std::uint64_t>(g.rank());
+      edge(i < end, i < end ? targets[i] : 0, i);
+    }
+  };
+  all.for_each(g, count, [&](std::uint64_t i) {
+    if (g.size() == 1) fetch_rows_ahead(p, lengths, queue, i, count, stride);
+    const vertex v = queue[i];
+    take(v);
+    const std::uint64_t edges = p.offsets[v + 1] - p.offsets[v];
+    if (!shares || edges <= whole) return follow(v, p.offsets[v], p.offsets[v + 1]);
+    const std::uint64_t n = (edges + whole - 1) / whole;
+    const std::uint64_t at = leader_of(g, [&] {
+      // Relaxed: read behind the meeting.
+      return device_atomic<std::uint64_t>(pieces[turn % 2].count).fetch_add(n, order::relaxed);
+    });
+    for (auto k = static_cast<std::uint64_t>(g.rank()); k < n;
+         k += static_cast<std::uint64_t>(g.size())) {
+      many.list[at + k] = {v, static_cast<std::uint32_t>(k)};
+    }
+  });
+  if (!shares) return status::ok;
+  const status s = all.meet_own();
+  if (s != status::ok) return s;
+  // Read in the last call, and filled in the next one.
+  if (all.context().grid().rank() == 0) pieces[(turn + 1) % 2].count = 0;
+  all.for_each(g, pieces[turn % 2].count, [&](std::uint64_t i) {
+    const edge_pieces::piece x = many.list[i];
+    const std::uint64_t first = p.offsets[x.v] + x.number * whole;
+    const std::uint64_t end = p.offsets[x.v + 1];
+    follow(x.v, first, end < first + whole ? end : first + whole);
+  });
+  return status::ok;
 }
 
 /// A run of bfs_rounds in one thread.
@@ -108,7 +184,7 @@ class bfs_search {
   /// Turns when the new vertices have many edges. To count these takes a meeting, so only when
   /// they can be so many.
   CW_FN status turn_up(std::uint64_t fresh, bool& up) noexcept {
-    if (!b_.symmetric_graph || fresh * b_.most_edges <= edges_left_ / alpha) return status::ok;
+    if (!b_.symmetric_graph || fresh * b_.pieces.most <= edges_left_ / alpha) return status::ok;
     tally mine = {};
     const vertex* const q = queue(b_.graph.rank, level_);
     all_.for_each(arrived(b_.graph.rank, level_), [&](std::uint64_t i) {
@@ -163,9 +239,8 @@ class bfs_search {
     };
     const vertex* const q = queue(b_.graph.rank, level_);
     int claimed = 0;
-    all_.for_each(g_, arrived(b_.graph.rank, level_), [&](std::uint64_t i) {
-      const vertex v = q[i];
-      b_.graph.for_each_edge(g_, v, [&](bool have, vertex t, std::uint64_t /*edge*/) {
+    const auto look = [&](vertex v) {
+      return [&, v](bool have, vertex t, std::uint64_t /*edge*/) {
         place at{-1, 0};
         bool is_mine = false;
         if (have) {
@@ -174,11 +249,14 @@ class bfs_search {
         }
         if (g_.ballot(is_mine) == 0) return;  // most edges are no news
         claimed += staged_.put(g_, is_mine, at.rank, at.index, send);
-      });
-    });
+      };
+    };
+    const status s = follow_edges(
+        all_, g_, b_.graph, b_.pieces, downs_++, q, arrived(b_.graph.rank, level_), nullptr,
+        [](vertex) {}, look);
     staged_.send_all(g_, send);
     if (g_.rank() == 0) mine.vertices = static_cast<std::uint64_t>(claimed);
-    return status::ok;
+    return s;
   }
   /// True for the one whose parent it becomes.
   CW_FN bool claim(vertex& word, vertex parent) const noexcept {
@@ -229,9 +307,19 @@ class bfs_search {
     std::uint64_t bits = i < words_for(own) ? front(b_.graph.rank, level_)[i] : 0;
     const std::uint64_t known = own + b_.graph.other_count;
     const std::uint64_t end = known < i * 64 + 64 ? known : i * 64 + 64;
-    for (std::uint64_t t = i * 64 < own ? own : i * 64; t < end; ++t) {
-      const place at = place_of(b_.graph, b_.graph.others[t - own]);
-      if (bit(front(at.rank, level_), at.index)) bits |= std::uint64_t{1} << (t % 64);
+    const vertex* const others = b_.graph.others;  // in order
+    const vertex last = end > own ? others[end - 1 - own] : 0;
+    for (std::uint64_t t = i * 64 < own ? own : i * 64; t < end;) {
+      const place at = place_of(b_.graph, others[t - own]);
+      const std::uint64_t* const theirs = front(at.rank, level_);
+      const vertex begin = b_.graph.first[at.rank];
+      const vertex past = b_.graph.first[at.rank + 1];
+      if (end - t == 64 && last < past && last - others[t - own] == 63) {
+        return bits_from(theirs, at.index);  // without a gap
+      }
+      for (; t < end && others[t - own] < past; ++t) {
+        if (bit(theirs, others[t - own] - begin)) bits |= std::uint64_t{1} << (t % 64);
+      }
     }
     return bits;
   }
@@ -241,6 +329,7 @@ class bfs_search {
   const G& g_;
   staged_items<vertex> staged_;
   unsigned level_ = 0;
+  unsigned downs_ = 0;
   std::uint64_t edges_left_;
 };
 
@@ -252,173 +341,181 @@ CW_FN inline status bfs_rounds::run(rounds& all) const noexcept {
   });
 }
 
-// Shares are changed and read by several at once, also of other ranks: any of their values will do.
+namespace impl {
 
-CW_FN inline status pagerank_rounds::run(rounds& all) const noexcept {
-  const vertex own = graph.count;
-  float* const given = shares.local();
-  const auto give = [&](std::uint64_t v, double rank) {
-    const std::uint64_t degree = offsets_out[v + 1] - offsets_out[v];
-    const double share = degree == 0 ? 0.0 : damping * rank / static_cast<double>(degree);
-    system_atomic<float>(given[v]).store(static_cast<float>(share), order::relaxed);
-  };
-  const auto fetch = [&] {
-    all.for_each(graph.other_count, [&](std::uint64_t i) {
-      const impl::place at = impl::place_of(graph, graph.others[i]);
-      const float theirs = system_atomic<float>(shares.at(at.rank)[at.index]).load(order::relaxed);
-      system_atomic<float>(given[own + i]).store(theirs, order::relaxed);
+/// A run of pagerank_rounds in one thread. Shares are changed and read by several at once, also of
+/// other ranks: any of their values will do.
+template <class G>
+class pagerank_search {
+  /// A thread takes so many shares for its vertex alone; for one with more, its whole warp does.
+  static constexpr std::uint64_t alone = 32;
+
+ public:
+  CW_FN pagerank_search(const pagerank_rounds& program, rounds& all, const G& g) noexcept
+      : p_(program), all_(all), g_(g), given_(program.shares.local()) {}
+
+  CW_FN status run() noexcept {
+    const std::uint64_t own = p_.graph.count;
+    all_.for_each(own, [&](std::uint64_t v) {
+      const std::uint64_t edges = p_.graph.offsets[v + 1] - p_.graph.offsets[v];
+      p_.ranks[v] = p_.at_first.vertex + p_.at_first.edge * static_cast<double>(edges);
+      give(v, p_.ranks[v]);
+      if (shares()) p_.collected[v] = 0;  // a run that failed may have left something
     });
-  };
-  const auto taken = [offsets = graph.offsets, targets = graph.targets, given](std::uint64_t v) {
-    const auto share = [&](std::uint64_t e) {
-      return static_cast<double>(system_atomic<float>(given[targets[e]]).load(order::relaxed));
+    tally sum = {};
+    status s = all_.end({}, sum);
+    for (int round = 0; round < p_.most_rounds && s == status::ok; ++round) {
+      tally mine = {};
+      for (std::uint64_t piece = 0; piece < pagerank_rounds::fetches; ++piece) {
+        fetch();
+        // Nothing that is used is older than the round: so what the round moved, and `damping`
+        // times what that will move, is all that can still come.
+        if (piece == 0) s = all_.meet_own();
+        if (s == status::ok && piece == 0) s = collect();
+        if (s != status::ok) return s;
+        take(own * piece / pagerank_rounds::fetches, own * (piece + 1) / pagerank_rounds::fetches,
+             mine);
+      }
+      s = all_.end(mine, sum);
+      if (sum.moved < p_.tolerance) break;
+    }
+    return s;
+  }
+
+ private:
+  CW_FN void give(std::uint64_t v, double rank) const noexcept {
+    // Fewer than 2^32, and quicker to convert as such.
+    const std::uint64_t degree = p_.offsets_out[v + 1] - p_.offsets_out[v];
+    const float share = degree == 0 ? 0.0F
+                                    : static_cast<float>(p_.damping * rank) /
+                                          static_cast<float>(static_cast<std::uint32_t>(degree));
+    system_atomic<float>(given_[v]).store(share, order::relaxed);
+  }
+  CW_FN void fetch() const noexcept {
+    const vertex* const others = p_.graph.others;  // in order
+    const vertex* const first = p_.graph.first;
+    std::uint64_t begin = 0;
+    for (int r = 0; r < p_.graph.ranks; ++r) {
+      if (r == p_.graph.rank) continue;
+      const std::uint64_t end = first_from(first[r + 1]);
+      const vertex base = first[r];
+      float* const theirs = p_.shares.at(r);
+      float* const here = given_ + p_.graph.count + begin;
+      all_.for_each(end - begin, [&](std::uint64_t i) {
+        const float share =
+            system_atomic<float>(theirs[others[begin + i] - base]).load(order::relaxed);
+        system_atomic<float>(here[i]).store(share, order::relaxed);
+      });
+      begin = end;
+    }
+  }
+  /// How many others' vertices come before `v`.
+  [[nodiscard]] CW_FN std::uint64_t first_from(vertex v) const noexcept {
+    std::uint64_t low = 0;
+    for (std::uint64_t high = p_.graph.other_count; low < high;) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      if (p_.graph.others[middle] < v) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+  [[nodiscard]] CW_FN bool shares() const noexcept { return g_.size() > 1 && p_.piece_count > 0; }
+  /// What vertices take that have many edges, by all warps.
+  CW_FN status collect() const noexcept {
+    if (!shares()) return status::ok;
+    constexpr std::uint64_t whole = edge_pieces::most_of_one;
+    all_.for_each(g_, p_.piece_count, [&](std::uint64_t i) {
+      const edge_pieces::piece x = p_.pieces[i];
+      const std::uint64_t begin = p_.graph.offsets[x.v] + x.number * whole;
+      const std::uint64_t end = p_.graph.offsets[x.v + 1];
+      const double part =
+          sum_of(begin + static_cast<std::uint64_t>(g_.rank()),
+                 end < begin + whole ? end : begin + whole, static_cast<std::uint64_t>(g_.size()));
+      // Relaxed: read behind the meeting.
+      device_atomic<double>(p_.collected[x.v]).fetch_add(part, order::relaxed);
+    });
+    return all_.meet_own();
+  }
+  /// New ranks of own vertices, one for each thread of a warp at a time.
+  CW_FN void take(std::uint64_t begin, std::uint64_t end, tally& mine) const noexcept {
+    const auto width = static_cast<std::uint64_t>(g_.size());
+    const double least = (1 - p_.damping) / p_.vertices;
+    double* const ranks = p_.ranks;
+    double moved = 0;
+    all_.for_each(g_, (end - begin + width - 1) / width, [&](std::uint64_t i) {
+      const std::uint64_t first = begin + i * width;
+      const std::uint64_t v = first + static_cast<std::uint64_t>(g_.rank());
+      const bool have = v < end;
+      const std::uint64_t edges = have ? p_.graph.offsets[v + 1] - p_.graph.offsets[v] : 0;
+      const bool is_collected = shares() && edges > edge_pieces::most_of_one;
+      const bool is_long = width > 1 && !is_collected && edges > alone;
+      double taken = 0;
+      if (is_collected) {
+        taken = p_.collected[v];
+        p_.collected[v] = 0;
+      } else if (have && !is_long) {
+        taken = sum_of(p_.graph.offsets[v], p_.graph.offsets[v + 1], 1);
+      }
+      std::uint32_t together = g_.ballot(is_long);
+      for (unsigned k = 0; together != 0; ++k, together >>= 1U) {
+        if ((together & 1U) == 0) continue;
+        const std::uint64_t begin_of = p_.graph.offsets[first + k];
+        const double sum = add_up(sum_of(begin_of + static_cast<std::uint64_t>(g_.rank()),
+                                         p_.graph.offsets[first + k + 1], width));
+        if (static_cast<unsigned>(g_.rank()) == k) taken = sum;
+      }
+      if (!have) return;
+      const double rank = least + taken;
+      moved += std::fabs(rank - ranks[v]);  // without a jump: nobody can guess its direction
+      ranks[v] = rank;
+      give(v, rank);
+    });
+    mine.moved += moved;
+  }
+  /// Each `step`th share, along edges from `e` on.
+  [[nodiscard]] CW_FN double sum_of(std::uint64_t e, std::uint64_t end,
+                                    std::uint64_t step) const noexcept {
+    const vertex* const targets = p_.graph.targets;
+    const auto share = [&](std::uint64_t along) {
+      return static_cast<double>(system_atomic<float>(given_[targets[along]]).load(order::relaxed));
     };
     // Two sums: an addition need not wait for the one before.
     double even = 0;
     double odd = 0;
-    std::uint64_t e = offsets[v];
-    const std::uint64_t end = offsets[v + 1];
-    for (; e + 1 < end; e += 2) {
+    for (; e + step < end; e += 2 * step) {
       even += share(e);
-      odd += share(e + 1);
+      odd += share(e + step);
     }
     return e < end ? even + odd + share(e) : even + odd;
-  };
-  all.for_each(own, [&](std::uint64_t v) {
-    ranks[v] = 1 / vertices;
-    give(v, ranks[v]);
-  });
-  tally sum = {};
-  status s = all.end({}, sum);
-  for (int round = 0; round < most_rounds && s == status::ok; ++round) {
-    tally mine = {};
-    for (std::uint64_t piece = 0; piece < fetches; ++piece) {
-      fetch();
-      // Nothing that is used is older than the round: so what the round moved, and `damping` times
-      // what that will move, is all that can still come.
-      if (piece == 0) s = all.meet_own();
-      if (s != status::ok) return s;
-      const std::uint64_t begin = own * piece / fetches;
-      all.for_each(own * (piece + 1) / fetches - begin, [&](std::uint64_t i) {
-        const std::uint64_t v = begin + i;
-        const double rank = (1 - damping) / vertices + taken(v);
-        mine.moved += rank < ranks[v] ? ranks[v] - rank : rank - ranks[v];
-        ranks[v] = rank;
-        give(v, rank);
-      });
-    }
-    s = all.end(mine, sum);
-    if (sum.moved < tolerance) break;
   }
-  return s;
-}
-
-namespace impl {
-
-/// The forest of components_rounds. Only who has seen a vertex to be a root puts it under another,
-/// by compare-and-swap; then it is no root any more, and only ever comes under lesser ones. So no
-/// order is needed: who sees an old word looks on from there.
-class forest {
- public:
-  CW_FN forest(const part& p, const symmetric<vertex>& above) noexcept
-      : part_(p), above_(above), own_(above.local()), begin_(p.begin), count_(p.count) {}
-
-  [[nodiscard]] CW_FN vertex look(vertex v) const noexcept { return word(v).load(order::relaxed); }
-  CW_FN void put(vertex v, vertex above) const noexcept { word(v).store(above, order::relaxed); }
-
-  CW_FN void join(vertex a, vertex b) const noexcept {
-    a = look(a);
-    b = look(b);
-    while (a != b) {
-      const vertex high = a < b ? b : a;
-      const vertex low = a < b ? a : b;
-      vertex up = look(high);
-      if (up == low) return;
-      if (up == high && word(high).compare_exchange(up, low, order::relaxed)) return;
-      a = look(look(high));
-      b = look(low);
-    }
-  }
-  /// Puts a vertex under its root.
-  CW_FN void flatten(vertex v) const noexcept {
-    const vertex was = look(v);
-    vertex up = was;
-    for (vertex over = look(up); over != up; over = look(up)) up = over;
-    if (up != was) put(v, up);
+  /// What the threads of a warp have, together.
+  [[nodiscard]] CW_FN double add_up(double mine) const noexcept {
+    double& word = p_.sums[all_.warp()];
+    // Relaxed, all of it: the group is in step.
+    device_atomic<double>(word).fetch_add(mine, order::relaxed);
+    g_.sync();
+    const double all = device_atomic<double>(word).load(order::relaxed);
+    g_.sync();
+    if (g_.rank() == 0) device_atomic<double>(word).store(0, order::relaxed);
+    g_.sync();
+    return all;
   }
 
- private:
-  [[nodiscard]] CW_FN system_atomic<vertex> word(vertex v) const noexcept {
-    if (v - begin_ < count_) return system_atomic<vertex>(own_[v - begin_]);
-    const place at = place_of(part_, v);
-    return system_atomic<vertex>(above_.at(at.rank)[at.index]);
-  }
-  const part& part_;
-  const symmetric<vertex>& above_;
-  vertex* own_;
-  vertex begin_;
-  vertex count_;
+  const pagerank_rounds& p_;
+  rounds& all_;
+  const G& g_;
+  float* given_;
 };
-
-/// The root that most of some vertices have, if more than half of them have one.
-[[nodiscard]] CW_FN inline vertex most_frequent(const forest& f, std::uint64_t vertices) noexcept {
-  constexpr std::uint64_t looks = 1024;
-  vertex found = 0;
-  int lead = 0;
-  for (std::uint64_t i = 0; i < looks && vertices > 0; ++i) {
-    const vertex root = f.look(static_cast<vertex>(vertices * i / looks));
-    if (lead == 0) found = root;
-    lead += root == found ? 1 : -1;
-  }
-  return found;
-}
 
 }  // namespace impl
 
-CW_FN inline status components_rounds::run(rounds& all) const noexcept {
-  const impl::forest f(graph, above);
-  const auto target = [&](std::uint64_t e) { return graph.everywhere(graph.targets[e]); };
-  // Each under its first neighbour, if that is less.
-  all.for_each(graph.count, [&](std::uint64_t i) {
-    const vertex v = graph.begin + static_cast<vertex>(i);
-    const std::uint64_t e = graph.offsets[i];
-    const vertex first = e < graph.offsets[i + 1] ? target(e) : v;
-    f.put(v, first < v ? first : v);
+CW_FN inline status pagerank_rounds::run(rounds& all) const noexcept {
+  return with_warp(all.context(), [&](const auto& g) {
+    return impl::pagerank_search<std::remove_cvref_t<decltype(g)>>(*this, all, g).run();
   });
-  status s = all.meet();
-  if (s != status::ok) return s;
-  const auto flatten = [&] {
-    all.for_each(graph.count,
-                 [&](std::uint64_t i) { f.flatten(graph.begin + static_cast<vertex>(i)); });
-  };
-  flatten();
-  all.for_each(graph.count, [&](std::uint64_t i) {
-    const std::uint64_t e = graph.offsets[i];
-    const vertex v = graph.begin + static_cast<vertex>(i);
-    const std::uint64_t end = graph.offsets[i + 1];
-    if (e < end && target(e) > v) f.join(v, target(e));  // else it lies under it
-    if (e + 1 < end) f.join(v, target(e + 1));
-  });
-  flatten();
-  // One says which component is left out, or two vertices of different ones would both be.
-  tally mine = {};
-  if (graph.rank == 0 && all.context().grid().rank() == 0) {
-    mine.vertices = impl::most_frequent(f, vertices);
-  }
-  tally sum = {};
-  s = all.end(mine, sum);
-  if (s != status::ok) return s;
-  const auto largest = static_cast<vertex>(sum.vertices);
-  all.for_each(graph.count, [&](std::uint64_t i) {
-    const vertex v = graph.begin + static_cast<vertex>(i);
-    if (f.look(v) == largest) return;
-    for (std::uint64_t e = graph.offsets[i] + 2; e < graph.offsets[i + 1]; ++e) {
-      f.join(v, target(e));
-    }
-  });
-  s = all.meet();
-  if (s == status::ok) flatten();
-  return s;
 }
 
 }  // namespace crosswarp::device::graph

@@ -1,7 +1,7 @@
 // Bodies of worklist.hpp.
 #pragma once
 
-#include "crosswarp/device/impl/with_warp.hpp"
+#include "crosswarp/device/impl/far_ranks.hpp"
 #include "crosswarp/device/worklist.hpp"
 
 namespace crosswarp::device {
@@ -71,6 +71,7 @@ class worklist_worker {
         spilled_(aside_ + of.shape_.queue + list::own_of(of.shape_), of.shape_.spill),
         parked_(aside_ + of.shape_.queue + list::own_of(of.shape_) + of.shape_.spill,
                 ints(of, index) + of.world_.size, of.shape_.park, of.shape_.step + 1),
+        far_(of.memory_.far, of.memory_.words, of.shape_, of.world_, index),
         threshold_(of.shape_.threshold) {}
 
   /// Makes an item, for each thread that has one.
@@ -161,7 +162,10 @@ class worklist_worker {
       sent += kept;
       if (sent == count) break;
       outcome_ = poll_until(
-          g_, [&] { return has_room(r) || can_set_aside(); }, list_.world_.limits.for_peer(r));
+          g_, [&] { return has_room(r) || can_set_aside() || has_ended(); },
+          list_.world_.limits.for_peer(r));
+      // With this unsent it cannot have ended well.
+      if (outcome_ == status::ok && ended()) outcome_ = told_outcome();
       set_aside();
       sent += offer(r, items + sent, count - sent);
     }
@@ -178,15 +182,22 @@ class worklist_worker {
 
   /// One thread.
   [[nodiscard]] CW_FN bool can_set_aside() const noexcept {
-    return aside_count_ < list_.shape_.queue &&
-           !list_.queue(list_.world_.rank, index_).looks_empty();
+    if (room_aside() > 0 && !list_.queue(list_.world_.rank, index_).looks_empty()) return true;
+    return room_aside() >= far_.packet_items(list_.shape_) && far_.has_some();
   }
   CW_FN void set_aside() noexcept {
-    const counter room = list_.shape_.queue - aside_count_;
-    const int most = room < list::batch ? static_cast<int>(room) : list::batch;
-    if (most == 0) return;
-    const int n = list_.queue(list_.world_.rank, index_).pop(g_, aside_ + aside_count_, most);
+    if (room_aside() >= far_.packet_items(list_.shape_)) {
+      aside_count_ += static_cast<counter>(far_.take(g_, aside_ + aside_count_, outcome_));
+    }
+    if (room_aside() == 0) return;
+    const int n =
+        list_.queue(list_.world_.rank, index_).pop(g_, aside_ + aside_count_, room_aside());
     aside_count_ += static_cast<counter>(n);
+  }
+  /// At most a batch.
+  [[nodiscard]] CW_FN int room_aside() const noexcept {
+    const counter room = list_.shape_.queue - aside_count_;
+    return room < list::batch ? static_cast<int>(room) : list::batch;
   }
   CW_FN int take_aside() noexcept {
     const int n = aside_count_ < list::batch ? static_cast<int>(aside_count_) : list::batch;
@@ -199,6 +210,7 @@ class worklist_worker {
 
   /// To the queue of rank `r`'s worker that has this one's number, then to all others' of it.
   CW_FN int offer(int r, const Item* items, int count) noexcept {
+    if (far_.is_far(r)) return far_.send(g_, r, items, count, outcome_);
     int sent = 0;
     for (int k = 0; k < list_.shape_.workers && sent < count; ++k) {
       sent += list_.queue(r, other(k)).push(g_, items + sent, count - sent);
@@ -207,6 +219,7 @@ class worklist_worker {
   }
   /// One thread.
   [[nodiscard]] CW_FN bool has_room(int r) const noexcept {
+    if (far_.is_far(r)) return far_.has_room(r);
     for (int k = 0; k < list_.shape_.workers; ++k) {
       if (!list_.queue(r, other(k)).looks_full()) return true;
     }
@@ -223,7 +236,8 @@ class worklist_worker {
   /// A batch of items, from wherever there are some; 0 when there are none.
   CW_COLD CW_FN int find_work() noexcept {
     const int me = list_.world_.rank;
-    int n = aside_count_ > 0 ? take_aside() : list_.queue(me, index_).pop(g_, batch_, list::batch);
+    int n = aside_count_ > 0 ? take_aside() : far_.take(g_, batch_, outcome_);
+    if (n == 0) n = list_.queue(me, index_).pop(g_, batch_, list::batch);
     if (n == 0 && own_.size() > 0) n = take(own_);
     if (n == 0 && spilled_.size() > 0) n = send_spilled();
     for (int k = 1; n == 0 && k < list_.shape_.workers; ++k) {
@@ -303,7 +317,7 @@ class worklist_worker {
     parked_more_ = 0;
     if (g_.rank() != 0 || least_ >= told_least_) return;
     told_least_ = least_;
-    within(list_.memory_.words.reach(), words_.own.lowest[epoch_ & 1U], [&](auto w) {
+    within(list_.memory_.words.reach(), words_.own.lowest[epoch_ % 3], [&](auto w) {
       counter seen = w.load(order::relaxed);
       while (seen < ~least_ && !w.compare_exchange(seen, ~least_, order::relaxed)) {
       }
@@ -328,8 +342,16 @@ class worklist_worker {
     send_all();
     least_ = parked_.least();
     told_least_ = parked_items<Item>::none;
+    if (index_ == 0 && g_.rank() == 0) clear_lowest();
     announce();
     return true;
+  }
+
+  /// That of the next epoch. It was last written by workers that had not come to the epoch before
+  /// this one yet, and last read before that. Relaxed: announce() puts it before the next epoch.
+  CW_FN void clear_lowest() const noexcept {
+    within(list_.memory_.words.reach(), words_.own.lowest[(epoch_ + 1) % 3],
+           [&](auto w) { w.store(0, order::relaxed); });
   }
 
   /// This worker has come to the epoch, and what it brought to life there is counted.
@@ -345,6 +367,18 @@ class worklist_worker {
     // Acquire: what all ranks did is visible when it has ended. pairs with tell_end()
     return leader_of(g_, [&] { return load(words_.told.ended, order::acquire); }) != 0;
   }
+  /// One thread. Relaxed: who hears of it looks again, or has failed.
+  [[nodiscard]] CW_FN bool has_ended() const noexcept {
+    return load(words_.told.ended, order::relaxed) != 0;
+  }
+  /// When it has ended. What another rank failed of, this one's host is to hear, too: perhaps it
+  /// has not yet.
+  [[nodiscard]] CW_FN status told_outcome() noexcept {
+    return leader_of(g_, [&] {
+      const fault_word why = load(words_.told.ended, order::relaxed) - 1;
+      return noted(fault_status(why), fault_rank(why));
+    });
+  }
 
   /// Until there may be something to do. As long as work is done anywhere there is no deadline.
   CW_COLD CW_FN status wait_for_work() noexcept {
@@ -352,14 +386,21 @@ class worklist_worker {
       const wait_limits& limits = list_.world_.limits;
       status s = status::ok;
       counter seen = 0;
-      counter now = all_settled(order::relaxed);
+      counter now = sum(&worklist_counters::settled, order::relaxed);
       do {
         seen = now;
         s = poll_until([&] { return may_go_on(); }, limits.within(limits.timeout_ns));
-        now = all_settled(order::relaxed);
+        // Without answers it is as it was.
+        if (s == status::timeout) static_cast<void>(far_.ask(words_.own.settled));
+        now = sum(&worklist_counters::settled, order::relaxed);
       } while (s == status::timeout && seen != now);
-      return s == status::timeout ? impl::note_vain(limits, s) : s;
+      return s == status::timeout ? noted(s, -1) : s;
     });
+  }
+  /// What breaks a world is noted for the host. One thread.
+  [[nodiscard]] CW_FN status noted(status s, int blamed) const noexcept {
+    const bool breaks = s == status::timeout || s == status::peer_lost || s == status::aborted;
+    return breaks ? impl::note_vain(list_.world_.limits.for_peer(blamed), s) : s;
   }
 
   /// One thread.
@@ -369,23 +410,28 @@ class worklist_worker {
     for (int k = 0; k < list_.shape_.workers; ++k) {
       if (!list_.queue(me, other(k)).looks_empty()) return true;
     }
+    if (far_.has_some()) return true;
     if (spilled_.size() > 0) {
       const int owner = program_.owner(spilled_.front());
       if (owner == me) return true;
       if (has_room(route_.next(me, owner, list_.world_.size))) return true;
     }
+    if (has_ended()) return true;
     // Relaxed: who goes on looks again.
-    if (load(words_.told.ended, order::relaxed) != 0) return true;
     if (load(words_.told.epoch, order::relaxed) != epoch_) return true;
     if (me == 0 && index_ == 0 && is_quiet()) end_or_move_threshold();
     return false;
   }
 
+  /// Of all ranks; of those that are not mapped as it was when they were asked.
   template <class O>
-  [[nodiscard]] CW_FN counter all_settled(O o) const noexcept {
-    counter sum = 0;
-    for (int r = 0; r < list_.world_.size; ++r) sum += load(words_of(r).own.settled, o);
-    return sum;
+  [[nodiscard]] CW_FN counter sum(counter worklist_counters::*which, O o) const noexcept {
+    counter all = 0;
+    for (int r = 0; r < list_.world_.size; ++r) all += load(counters_of(r).*which, o);
+    return all;
+  }
+  [[nodiscard]] CW_FN worklist_counters& counters_of(int r) const noexcept {
+    return far_.is_far(r) ? far_.known(r) : words_of(r).own;
   }
   [[nodiscard]] CW_FN worklist_words& words_of(int r) const noexcept {
     return *list_.memory_.words.at(r);
@@ -394,57 +440,64 @@ class worklist_worker {
   /// Whether nothing lives: all workers have come to this epoch, and as many items rest as came to
   /// life. What rests is looked at first, so that what came to life before is not missed.
   [[nodiscard]] CW_FN bool is_quiet() const noexcept {
-    const int ranks = list_.world_.size;
-    counter swept = 0;
+    const worklist_counters& mine = words_.own;
+    if (!far_.ask(mine.swept, mine.settled, mine.active)) return false;
     // pairs with announce()
-    for (int r = 0; r < ranks; ++r) swept += load(words_of(r).own.swept, order::acquire);
-    if (swept != (epoch_ + 1) * static_cast<counter>(list_.shape_.workers * ranks)) return false;
-    const counter settled = all_settled(order::acquire);  // pairs with settle()
-    counter active = 0;
+    const counter swept = sum(&worklist_counters::swept, order::acquire);
+    const int workers = list_.shape_.workers * list_.world_.size;
+    if (swept != (epoch_ + 1) * static_cast<counter>(workers)) return false;
+    // pairs with settle()
+    const counter settled = sum(&worklist_counters::settled, order::acquire);
     // Relaxed: ordered behind the loads above, which are acquire.
-    for (int r = 0; r < ranks; ++r) active += load(words_of(r).own.active, order::relaxed);
-    return active == settled;
+    if (sum(&worklist_counters::active, order::relaxed) != settled) return false;
+    // Far ranks told of both at once: again, now that it is known what rests everywhere.
+    return !far_.any() ||
+           (far_.ask(mine.active) && sum(&worklist_counters::active, order::relaxed) == settled);
   }
 
   /// Nothing lives: only this thread writes, until it has told the others.
   CW_FN void end_or_move_threshold() noexcept {
-    counter parked = 0;
-    counter lowest = 0;
+    const std::uint64_t turn = epoch_ % 3;
+    // Who did not answer is asked again at the next look.
+    if (!far_.ask(words_.own.parked, words_.own.lowest[turn])) return;
     // Relaxed: is_quiet() has acquired them.
+    if (sum(&worklist_counters::parked, order::relaxed) == 0) return tell_end(status::ok);
+    counter lowest = 0;
     for (int r = 0; r < list_.world_.size; ++r) {
-      parked += load(words_of(r).own.parked, order::relaxed);
-      const counter theirs = load(words_of(r).own.lowest[epoch_ & 1U], order::relaxed);
+      const counter theirs = load(counters_of(r).lowest[turn], order::relaxed);
       lowest = theirs > lowest ? theirs : lowest;
     }
-    if (parked == 0) {
-      tell_end(status::ok);
-    } else {
-      move_threshold(~lowest);
-    }
+    move_threshold(~lowest);
   }
 
   CW_FN void move_threshold(std::uint64_t least) noexcept {
     const std::uint64_t threshold = parked_.last_of(least);
     ++total_.epochs;
     for (int r = 0; r < list_.world_.size; ++r) {
-      const scope reach = list_.memory_.words.reach();
+      if (far_.is_far(r)) {
+        far_.tell(r, words_.told.threshold, threshold, words_.told.epoch, epoch_ + 1);
+        continue;
+      }
       worklist_words& theirs = words_of(r);
-      // Relaxed: the epoch orders.
-      within(reach, theirs.own.lowest[(epoch_ + 1) & 1U],
-             [&](auto w) { w.store(0, order::relaxed); });
       theirs.told.threshold = threshold;  // nobody reads it before the epoch
-      within(reach, theirs.told.epoch,
+      within(list_.memory_.words.reach(), theirs.told.epoch,
              [&](auto w) { w.store(epoch_ + 1, order::release); });  // pairs with sweep_if_told()
     }
   }
 
-  /// The first to say so is believed. One thread.
+  /// The first to say so is believed, on mapped ranks. One thread.
   CW_FN void tell_end(status s) const noexcept {
+    const fault_word blame = impl::read_blame(list_.world_.limits);
+    const int blamed = fault_status(blame) == s ? fault_rank(blame) : -1;
+    const counter ended = 1 + make_fault(s, blamed);
     for (int r = 0; r < list_.world_.size; ++r) {
+      if (far_.is_far(r)) {
+        far_.tell(r, words_.told.ended, ended);
+        continue;
+      }
       within(list_.memory_.words.reach(), words_of(r).told.ended, [&](auto w) {
         counter running = 0;
-        w.compare_exchange(running, 1 + static_cast<counter>(s),
-                           order::release);  // pairs with ended()
+        w.compare_exchange(running, ended, order::release);  // pairs with ended()
       });
     }
   }
@@ -464,11 +517,11 @@ class worklist_worker {
       total(&worklist_counts::forwarded);
       total(&worklist_counts::epochs);
     }
-    return leader_of(g_, [&] {
-      // Relaxed: ended() has acquired it, or this worker has failed.
-      const counter said = load(words_.told.ended, order::relaxed);
-      return outcome_ != status::ok ? outcome_ : static_cast<status>(said - 1);
-    });
+    // What is on its way would come into the next run.
+    const status arrived = far_.settle(g_);
+    if (outcome_ == status::ok) outcome_ = arrived;
+    if (outcome_ == status::ok) outcome_ = told_outcome();
+    return outcome_;
   }
 
   const list& list_;
@@ -484,6 +537,7 @@ class worklist_worker {
   kept_items<Item> own_;  // for this worker, when nobody could take it from its queue
   kept_items<Item> spilled_;
   parked_items<Item> parked_;
+  far_ranks<Item> far_;
   std::uint64_t threshold_;
   counter epoch_ = 0;
   counter fresh_ = 0;                               // made, and not counted yet
