@@ -111,6 +111,8 @@ struct graph_options {
   int trials = 1;
   std::optional<std::uint32_t> source;  ///< none: another one for each trial
   std::uint64_t delta = 0;              ///< of sssp; 0: by the lengths of edges
+  std::string partition = "edges";      ///< edges, vertices, metis
+  std::string route = "direct";         ///< of items: direct, ring, nodes
   int threads = 2;                      ///< that make the graph
   bool verify = false;
   std::string out;   ///< the last trial's result, a line for each vertex

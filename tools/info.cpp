@@ -12,6 +12,7 @@
 #include "coll/tuning.hpp"
 #include "commands.hpp"
 #include "crosswarp/device_ref.hpp"
+#include "crosswarp/graph.hpp"
 #include "crosswarp/options.hpp"
 #include "crosswarp/rdma.hpp"
 #include "crosswarp/schedule.hpp"
@@ -115,7 +116,7 @@ json socket_engines() {
     j["no_io_uring_because"] = e.what();
   }
   try {
-    j["engine"] = socket_impl::make_engine(socket::engine_kind::automatic).name;
+    j["engine"] = socket_impl::make_engines(socket::engine_kind::automatic, 1).name;
   } catch (const error& e) {
     j["wrong"] = e.what();
   }
@@ -170,10 +171,10 @@ json gather() {
   j["rdma"] = rdma_devices();
   j["sockets"] = socket_engines();
   j["tuning"] = tuning();
-  j["features"] = {{"cuda", CROSSWARP_HAVE_CUDA == 1},     {"fibers", CROSSWARP_HAVE_FIBERS == 1},
-                   {"pmix", CROSSWARP_HAVE_PMIX == 1},     {"topology", CROSSWARP_HAVE_HWLOC == 1},
-                   {"checked", CROSSWARP_CHECKED == 1},    {"schedules", schedule::available()},
-                   {"io_uring", CROSSWARP_HAVE_URING == 1}};
+  j["features"] = {{"cuda", CROSSWARP_HAVE_CUDA == 1},      {"fibers", CROSSWARP_HAVE_FIBERS == 1},
+                   {"pmix", CROSSWARP_HAVE_PMIX == 1},      {"topology", CROSSWARP_HAVE_HWLOC == 1},
+                   {"checked", CROSSWARP_CHECKED == 1},     {"schedules", schedule::available()},
+                   {"io_uring", CROSSWARP_HAVE_URING == 1}, {"metis", graph::has_metis()}};
   return j;
 }
 

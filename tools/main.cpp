@@ -185,6 +185,14 @@ void add_graph(CLI::App& app, tool::graph_options& o) {
   graph->add_option("--source", o.source, "Of bfs and sssp; without it another one each time");
   graph->add_option("--delta", o.delta,
                     "Of sssp: how much farther than the nearest paths others are followed");
+  graph
+      ->add_option("--partition", o.partition,
+                   "Each rank gets as many edges, as many vertices, or what METIS says")
+      ->check(CLI::IsMember({"edges", "vertices", "metis"}));
+  graph
+      ->add_option("--route", o.route,
+                   "How items of worklists go: direct, ring, or nodes, by one rank of each machine")
+      ->check(CLI::IsMember({"direct", "ring", "nodes"}));
   graph->add_option("--threads", o.threads, "That make the graph")->check(CLI::Range(1, 1024));
   graph->add_flag("--verify", o.verify, "Compare each result with a serial program's");
   graph->add_option("--out", o.out, "Write the last result to this file, a line for each vertex");

@@ -245,7 +245,7 @@ void explore_ranks(cw::schedule s, int ranks, const Body& body) {
   cw::explore(s, [&](cw::device_ref device) {
     cw::world_options o;
     o.device = device;
-    o.heap_bytes = 2U << 20U;
+    o.heap_bytes = 256U << 10U;
     o.self_test = false;
     cw::run_local(ranks, o, [&](cw::world& w) {
       const outcome got = body(w, device);
