@@ -144,6 +144,18 @@ class process {
     if (!ended_) ::kill(pid_, signal);
   }
 
+  /// Stops all of its threads; true when they stand. A signal alone takes effect when it may.
+  [[nodiscard]] bool stop() const {
+    kill(SIGSTOP);
+    return soon(seconds(10), [&] {
+      std::error_code gone;
+      const std::filesystem::directory_iterator threads(process_impl::proc(pid_) / "task", gone);
+      return std::all_of(begin(threads), end(threads), [](const auto& entry) {
+        return process_impl::stat_field(entry.path(), 0) == "T";
+      });
+    });
+  }
+
   /// Waits for its end, reading what it says. False when it has not ended in time.
   bool wait(std::chrono::microseconds limit) {
     return pump(limit, [&] { return ended_; });

@@ -312,9 +312,10 @@ class peer_process {
       if (line.starts_with("region ")) region = from_hex<dev::rdma::region>(line.substr(7));
     }
   }
-  void signal(int s) {
-    runs_.kill(s);
-    if (s == SIGKILL) runs_.wait(seconds(10));
+  [[nodiscard]] bool stop() const { return runs_.stop(); }
+  void kill() {
+    runs_.kill(SIGKILL);
+    runs_.wait(seconds(10));
   }
 
   rdma::endpoint_address address;
@@ -372,7 +373,7 @@ TEST(RdmaProcesses, OneThatIsKilledWithWorkUnderWayEndsItsEndpointsAlone) {
   peer_process other(a);
   a.ep.connect(other.address);
   ASSERT_EQ(a.write(other.region, 8).outcome, status::ok);
-  other.signal(SIGSTOP);  // so that there is work under way
+  ASSERT_TRUE(other.stop()) << "so that there is work under way";
   const auto ep = a.ep.device();
   const dev::thread_group me;
   const auto p = ep.post_batch(me, 64, [&](std::uint32_t) {
@@ -383,7 +384,7 @@ TEST(RdmaProcesses, OneThatIsKilledWithWorkUnderWayEndsItsEndpointsAlone) {
   });
   ASSERT_EQ(ep.submit(me, p.end), status::ok);
   EXPECT_EQ(c.write(e.region.device(), 8).outcome, status::ok);
-  other.signal(SIGKILL);
+  other.kill();
   const auto began = std::chrono::steady_clock::now();
   const completion first = ep.wait(me, {status::ok, p.index, p.index + 1});
   EXPECT_EQ(first.why, syndrome::retries_exceeded) << to_string(first.outcome);
