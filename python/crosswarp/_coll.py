@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import index
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 from . import _arrays, _crosswarp, _dtypes, _streams
 from ._arrays import Array
 from ._crosswarp import Error
-from ._world import World
+from ._world import Dropped, World
 
 
 class Choice(NamedTuple):
@@ -30,6 +32,9 @@ class _Place(NamedTuple):
     stream: int | None = None  # a cudaStream_t; None: the world's own stream
     wait: bool = False  # the caller's framework cannot be told to wait, so the host does
     ready: int = -1  # the stream, as DLPack counts them, that waits for its producers; -1: none
+    # On a stream that the caller named: what the call uses. The framework may give that memory to
+    # work on another stream as soon as nobody refers to it.
+    used: list[Any] | None = None
 
 
 class _Message(NamedTuple):
@@ -54,17 +59,31 @@ class Coll:
     stream to queue on: their calls begin when frameworks have done what they queued, and return when
     they are done.
 
-    ``out`` is where the result goes; without it, a new array of the same framework.
+    ``out`` is where the result goes; without it, a new array of the same framework, of memory that
+    ``stream`` may write at once. What a call on a named stream uses lives at least until it is done.
+
+    ``close()`` is collective, and so is the end of a ``with`` block. Who only drops it gives its
+    memory back, too, at a later ``World.empty`` or ``Coll``, once all ranks have; what was captured
+    with it is not to be replayed any more.
     """
 
     def __init__(self, world: World, *, algorithm: str = "automatic") -> None:
         if not isinstance(world, World):
             raise TypeError(f"Coll: a World is needed, not {type(world).__name__}")
         self._world = world
-        self._native = _crosswarp.Coll(world._alive("Coll"), algorithm)
+        native = world._alive("Coll")
+        world._before_giving_back()
+        self._native = _crosswarp.Coll(native, algorithm)
+        world._after_giving_back()
         self._last = _Place()  # of the last call
         self._registered: dict[int, Any] = {}  # arrays by address: they live until unregistered
         self._recorded = False  # there is something to forget
+        self._under_way: list[tuple[_crosswarp.Mark, list[Any]]] = []  # until the mark is passed
+        self._lock = threading.Lock()  # of that
+        self._let_go = weakref.finalize(
+            self, _drop, world._dropped, Dropped(self._native, self._registered, self._under_way)
+        )
+        self._let_go.atexit = False  # the world ends then
 
     @property
     def world(self) -> World:
@@ -396,7 +415,16 @@ class Coll:
             for address in self._registered:
                 self._native.unregister_buffer(address)
         self._registered.clear()
-        self._native.close()
+        self._let_go()
+
+    def __enter__(self) -> Coll:
+        return self
+
+    def __exit__(self, kind: Any, failure: BaseException | None, where: Any) -> None:
+        if failure is None:
+            self.close()
+        else:
+            self._let_go()  # the other ranks may be elsewhere: nobody waits for them
 
     # ---- arguments
 
@@ -437,11 +465,13 @@ class Coll:
                 if a.overlaps(b):
                     raise ValueError(f"{call}: {m.name} and {other.name} overlap")
         self._native.exchange(
-            [(m.is_sent, a.address, a.nbytes, m.rank) for m, a in zip(messages, arrays, strict=True)],
+            [
+                (m.is_sent, a.address, a.nbytes, m.rank)
+                for m, a in zip(messages, arrays, strict=True)
+            ],
             place.stream,
         )
-        if place.wait:
-            self._native.check(None)
+        self._queued(place)
         return [m.array for m in messages if not m.is_sent]
 
     def _place(self, call: str, stream: Any, *arrays: Any) -> _Place:
@@ -453,7 +483,8 @@ class Coll:
         if stream is not None:
             handle = _streams.handle_of(stream, call)
             self._last = _Place(handle, ready=handle or 1)  # 1: the default stream
-        elif arrays:
+            return self._last._replace(used=[])
+        if arrays:
             self._last = self._place_of(arrays[0])
         return self._last
 
@@ -474,6 +505,8 @@ class Coll:
             raise ValueError(f"{call}: {name} is on {a.device}, the world on {self._world.device}")
         if not a.contiguous:
             raise ValueError(f"{call}: {name} is not contiguous")
+        if place.used is not None:
+            place.used.append(a.keep)
         return a
 
     def _output(
@@ -484,23 +517,27 @@ class Coll:
         shape: tuple[int, ...],
         place: _Place,
         in_place: bool = False,
+        *,
+        name: str = "out",
+        dtype: str | None = None,
     ) -> tuple[Array, Any]:
-        """Where the result goes, and what is returned for it."""
+        """Where the result goes, and what is returned for it. `dtype`: of `inp` unless given."""
         if out is None:
-            new = _arrays.empty(a, shape, self._world)
-            return self._input(call, new, place, "out"), new
-        b = self._input(call, out, place, "out")
+            on = None if place.used is None else place.stream
+            new = _arrays.empty(a, shape, self._world, stream=on, dtype=dtype)
+            return self._input(call, new, place, name), new
+        b = self._input(call, out, place, name)
         if not b.writable:
-            raise ValueError(f"{call}: out cannot be written")
-        if b.dtype != a.dtype:
-            raise TypeError(f"{call}: out is of {b.dtype}, inp of {a.dtype}")
-        wanted = 1
-        for n in shape:
-            wanted *= n
+            raise ValueError(f"{call}: {name} cannot be written")
+        if dtype is None and b.dtype != a.dtype:
+            raise TypeError(f"{call}: {name} is of {b.dtype}, inp of {a.dtype}")
+        if dtype is not None and b.dtype != dtype:
+            raise TypeError(f"{call}: {name} is of {b.dtype}, not of {dtype}")
+        wanted = math.prod(shape)
         if b.count != wanted:
-            raise ValueError(f"{call}: out has {b.count} elements, the result {wanted}")
-        if a.overlaps(b) and not (in_place and a.address == b.address):
-            raise ValueError(f"{call}: out and inp overlap")
+            raise ValueError(f"{call}: {name} has {b.count} elements, the result {wanted}")
+        if not (in_place and a.address == b.address):
+            _check_apart(call, **{name: b}, inp=a)
         return b, out
 
     def _output_at(
@@ -549,12 +586,39 @@ class Coll:
         return (self.size * a.shape[0], *a.shape[1:]) if a.shape else (self.size,)
 
     def _done(self, result: Any, a: Array, place: _Place) -> Any:
+        self._queued(place)
+        return _arrays.returned(result, a.kind)
+
+    def _queued(self, place: _Place) -> None:
         if place.wait:
             self._native.check(None)
-        return _arrays.returned(result, a.kind)
+        if place.used and place.stream is not None:
+            self._keep_until_done(place.used, place.stream)
+
+    def _keep_until_done(self, used: list[Any], stream: int) -> None:
+        mark = self._native.mark(stream)
+        with self._lock:
+            self._under_way[:] = [use for use in self._under_way if not use[0].passed]
+            # What is captured lives as long as its graph, which is the caller's to see to.
+            if mark is not None:
+                self._under_way.append((mark, used))
 
     def __repr__(self) -> str:
         return f"<crosswarp.Coll rank {self.rank} of {self.size} on {self._world.device}>"
+
+
+def _drop(dropped: list[Dropped], what: Dropped) -> None:
+    """A communicator that nobody refers to any more. At any time and in any thread, so nothing is
+    waited for."""
+    if (what.registered or what.under_way) and not what.native.given_back:
+        dropped.append(what)
+    what.native.close()
+
+
+def _check_apart(call: str, **two: Array) -> None:
+    (one, a), (other, b) = two.items()
+    if a.overlaps(b):
+        raise ValueError(f"{call}: {one} and {other} overlap")
 
 
 def _spread(rows: list[int], row: int) -> tuple[list[int], list[int]]:

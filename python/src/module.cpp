@@ -289,6 +289,7 @@ class communicator {
     queue("barrier", on, [](coll& c, stream* s) { c.barrier(s); });
   }
 
+
   void register_buffer(address data, std::size_t bytes) {
     with("Coll.register_buffer", [&](coll& c) { c.register_buffer(to(data), bytes); });
   }
@@ -308,9 +309,21 @@ class communicator {
   coll::choice explain(address out, address in, std::size_t bytes) {
     return with("Coll.explain", [&](coll& c) { return c.explain(to(out), from(in), bytes); });
   }
-  /// Its memory is given back when all ranks have said so.
+  /// A point in a stream that is somebody else's; none while that is being captured.
+  std::optional<event> mark(address on) {
+    return of_->call("Coll.mark", [&](world& w) -> std::optional<event> {
+      stream theirs = stream::borrow(w.options().device, to(on));
+      if (theirs.is_recording()) return std::nullopt;
+      event here(w.options().device);
+      theirs.record(here);
+      return here;
+    });
+  }
+  /// Its memory is given back when all ranks have said so. Any thread, also in another's call.
   void close() noexcept { part_->wanted = false; }
   [[nodiscard]] bool closed() const { return !part_->wanted || of_->ended(); }
+  /// All ranks have, and it was: the world does not know of it any more.
+  [[nodiscard]] bool given_back() const noexcept { return part_.use_count() == 1; }
 
  private:
   static void* to(address a) noexcept { return reinterpret_cast<void*>(a); }
@@ -436,6 +449,9 @@ void bind_memory(nb::module_& m) {
 }
 
 void bind_coll(nb::module_& m) {
+  nb::class_<event>(m, "Mark")
+      .def_prop_ro("passed", &event::ready)
+      .def("wait", &event::sync, unlocked());
   nb::class_<communicator>(m, "Coll")
       .def(nb::init<std::shared_ptr<rank_world>, const std::string&>(), "world"_a, "algorithm"_a,
            unlocked())
@@ -484,8 +500,10 @@ void bind_coll(nb::module_& m) {
             return nb::make_tuple(to_string(how.algorithm), how.blocks, how.direct, how.why);
           },
           "out"_a, "inp"_a, "bytes"_a)
+      .def("mark", &communicator::mark, "stream"_a, unlocked())
       .def("close", &communicator::close)
-      .def_prop_ro("closed", &communicator::closed);
+      .def_prop_ro("closed", &communicator::closed)
+      .def_prop_ro("given_back", &communicator::given_back);
 }
 
 }  // namespace

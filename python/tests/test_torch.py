@@ -69,6 +69,35 @@ def test_bad_tensors():
     on_ranks(1, rank_main)
 
 
+def test_views_that_change_numbers_are_refused():
+    """Their memory has the numbers before that; they were sent as they are."""
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        c = torch.tensor([1 + 2j, 3 - 4j])
+        with pytest.raises(TypeError, match=r"pass its resolve_conj\(\)"):
+            coll.all_gather(c.conj())
+        with pytest.raises(TypeError, match=r"pass its resolve_neg\(\)"):
+            coll.all_gather(c.conj().imag)
+        assert torch.equal(coll.all_gather(c.conj().resolve_conj()), c.conj())
+        assert torch.equal(coll.all_gather(c.conj().imag.contiguous().resolve_neg()), -c.imag)
+
+    on_ranks(1, rank_main)
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer")
+def test_fake_tensors_are_not_to_be_used():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with crosswarp.FastAllreduce(0, 1, device="cpu") as fa:
+        with FakeTensorMode():
+            fake = torch.ones(3)
+            assert not fa.should_use(fake)
+            with pytest.raises((TypeError, RuntimeError)):  # as PyTorch's version does
+                fa.all_reduce(fake)
+        assert fa.should_use(torch.ones(3))
+
+
 # ---- custom operations, in a world of one: torch.compile is not for several threads
 
 
@@ -105,6 +134,11 @@ def test_compiled(group):
 
     x = torch.arange(6.0).reshape(2, 3)
     assert torch.equal(step(x), (x * 2 + 1).t())
+
+
+def test_conjugates_of_operations_are_resolved(group):
+    c = torch.tensor([1 + 2j, 3 - 4j])
+    assert torch.equal(ops.all_gather(c.conj(), group), c.conj())
 
 
 def test_a_group_that_is_not_there():
