@@ -128,6 +128,34 @@ class Coll:
         """Of each whether it is sent, its address and bytes, and the other rank."""
 
     def barrier(self, stream: int | None) -> None: ...
+    def all_reduce_rms_norm(
+        self,
+        out: int,
+        residual_out: int,
+        inp: int,
+        residual: int,
+        weight: int,
+        rows: int,
+        hidden: int,
+        epsilon: float,
+        type: int,
+        stream: int | None,
+    ) -> None: ...
+    def all_reduce_quantise(
+        self,
+        out: int,
+        sum: int,
+        inp: int,
+        scales: int,
+        scale: float,
+        rows: int,
+        hidden: int,
+        type: int,
+        narrow: int,
+        stream: int | None,
+    ) -> None:
+        """scales: 0 when all rows have ``scale``; narrow: the number of an FP8 type."""
+
     def register_buffer(self, data: int, bytes: int) -> None: ...
     def unregister_buffer(self, data: int) -> None: ...
     def register_recorded(self) -> int: ...

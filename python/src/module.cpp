@@ -289,6 +289,43 @@ class communicator {
     queue("barrier", on, [](coll& c, stream* s) { c.barrier(s); });
   }
 
+  void all_reduce_rms_norm(address out, address residual_out, address in, address residual,
+                           address weight, std::size_t rows, std::size_t hidden, float epsilon,
+                           int type, std::optional<address> on) {
+    constexpr const char* name = "all_reduce_rms_norm";
+    with_elements(name, type, [&]<class T>(T /*of*/) {
+      const device::rms_norm_rows<T> what{static_cast<T*>(to(out)),
+                                          static_cast<T*>(to(residual_out)),
+                                          static_cast<const T*>(from(in)),
+                                          static_cast<const T*>(from(residual)),
+                                          static_cast<const T*>(from(weight)),
+                                          rows,
+                                          hidden,
+                                          epsilon};
+      queue(name, on, [&](coll& c, stream* s) { c.all_reduce_rms_norm(what, s); });
+    });
+  }
+  /// `scales`: 0 when all rows have `scale`.
+  void all_reduce_quantise(address out, address sum, address in, address scales, float scale,
+                           std::size_t rows, std::size_t hidden, int type, int narrow,
+                           std::optional<address> on) {
+    constexpr const char* name = "all_reduce_quantise";
+    const auto quantise = [&]<class T, class F>(T /*of*/, F /*into*/) {
+      const device::quantise_rows<T, F> what{static_cast<F*>(to(out)),
+                                             static_cast<T*>(to(sum)),
+                                             static_cast<const T*>(from(in)),
+                                             static_cast<float*>(to(scales)),
+                                             scale,
+                                             rows,
+                                             hidden};
+      queue(name, on, [&](coll& c, stream* s) { c.all_reduce_quantise(what, s); });
+    };
+    with_elements(name, type, [&](auto of) {
+      if (type_of(narrow) == data_type::e4m3) return quantise(of, device::fp8_e4m3{});
+      if (type_of(narrow) == data_type::e5m2) return quantise(of, device::fp8_e5m2{});
+      throw error(errc::invalid_argument, name, "sums are quantised to e4m3 and e5m2");
+    });
+  }
 
   void register_buffer(address data, std::size_t bytes) {
     with("Coll.register_buffer", [&](coll& c) { c.register_buffer(to(data), bytes); });
@@ -347,6 +384,21 @@ class communicator {
     }
     throw error(errc::invalid_argument, "Coll",
                 "algorithm '" + name + "' is none of automatic, push, pull, two_shot, ring");
+  }
+
+  /// `f` of an element of those that sums go on with.
+  template <class F>
+  static void with_elements(const char* name, int type, F&& f) {
+    switch (type_of(type)) {
+      case data_type::f16:
+        return f(device::half{});
+      case data_type::bf16:
+        return f(device::bfloat16{});
+      case data_type::f32:
+        return f(float{});
+      default:
+        throw error(errc::invalid_argument, name, "elements are half, bfloat16 and float");
+    }
   }
 
   coll& mine(const char* call) {
@@ -485,6 +537,12 @@ void bind_coll(nb::module_& m) {
            "send_places"_a, "receive_counts"_a, "receive_places"_a, "stream"_a.none(), unlocked())
       .def("exchange", &communicator::exchange, "messages"_a, "stream"_a.none(), unlocked())
       .def("barrier", &communicator::barrier, "stream"_a.none(), unlocked())
+      .def("all_reduce_rms_norm", &communicator::all_reduce_rms_norm, "out"_a, "residual_out"_a,
+           "inp"_a, "residual"_a, "weight"_a, "rows"_a, "hidden"_a, "epsilon"_a, "type"_a,
+           "stream"_a.none(), unlocked())
+      .def("all_reduce_quantise", &communicator::all_reduce_quantise, "out"_a, "sum"_a, "inp"_a,
+           "scales"_a, "scale"_a, "rows"_a, "hidden"_a, "type"_a, "narrow"_a, "stream"_a.none(),
+           unlocked())
       .def("register_buffer", &communicator::register_buffer, "data"_a, "bytes"_a, unlocked())
       .def("unregister_buffer", &communicator::unregister_buffer, "data"_a, unlocked())
       .def("register_recorded", &communicator::register_recorded, unlocked())

@@ -98,6 +98,27 @@ def test_fake_tensors_are_not_to_be_used():
         assert fa.should_use(torch.ones(3))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_sums_that_go_on(dtype):
+    shape, kind = (3, 5, 100), getattr(torch, dtype)
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = torch.arange(1500).reshape(shape).remainder(7).to(kind)
+        weight = torch.linspace(0.5, 2, 100).to(kind)
+        out, summed = coll.all_reduce_rms_norm(x, x, weight)
+        assert torch.equal(summed, 3 * x)
+        want = torch.nn.functional.rms_norm(summed.double(), (100,), weight.double(), 1e-6)
+        torch.testing.assert_close(out, want.to(kind))
+        got = coll.all_reduce_quantise(x, dtype=torch.float8_e5m2)
+        assert got.out.dtype == torch.float8_e5m2 and got.scales.shape == (3, 5)
+        assert torch.equal(got.sum, 2 * x)
+        back = got.out.double() * got.scales.double().unsqueeze(-1)
+        torch.testing.assert_close(back, got.sum.double(), rtol=0.13, atol=1e-4)
+
+    on_ranks(2, rank_main)
+
+
 # ---- custom operations, in a world of one: torch.compile is not for several threads
 
 
@@ -120,6 +141,10 @@ def test_operations_are_what_they_say(group):
         (ops.all_to_all, (x, group)),
         (ops.all_reduce_, (x.clone(), group, "sum")),
         (ops.broadcast_, (x.clone(), group, 0)),
+        (ops.all_reduce_rms_norm, (x, x + 1, torch.ones(3), group, 1e-5)),
+        (ops.all_reduce_rms_norm_, (x.clone(), x + 1, torch.ones(3), group)),
+        (ops.all_reduce_quantise, (x, group)),
+        (ops.all_reduce_quantise, (x, group, "float8_e5m2", 0.5)),
     ]:
         # Schema, fake implementation and dispatch, as PyTorch checks them.
         torch.library.opcheck(op, arguments)
@@ -134,6 +159,26 @@ def test_compiled(group):
 
     x = torch.arange(6.0).reshape(2, 3)
     assert torch.equal(step(x), (x * 2 + 1).t())
+
+
+def test_a_layer_of_inference_compiled(group):
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def layer(x, residual, weight):
+        x, residual = ops.all_reduce_rms_norm(x, residual, weight, group)
+        rounded, scales = torch.ops.crosswarp.all_reduce_quantise(x, group)
+        ops.all_reduce_rms_norm_(x, residual, weight, group)
+        return x, residual, rounded.float() * scales.unsqueeze(-1)
+
+    x, residual, weight = torch.randn(4, 64), torch.randn(4, 64), torch.rand(64)
+    normed, summed, back = layer(x, residual, weight)
+
+    def norm(x):
+        return torch.nn.functional.rms_norm(x, (64,), weight, 1e-6)
+
+    first = norm(x + residual)
+    torch.testing.assert_close(back, first, rtol=0.07, atol=1e-3)
+    torch.testing.assert_close(summed, first + x + residual)
+    torch.testing.assert_close(normed, norm(summed))
 
 
 def test_conjugates_of_operations_are_resolved(group):
