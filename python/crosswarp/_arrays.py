@@ -151,7 +151,9 @@ def empty(
         return sys.modules["numpy"].empty(shape, _numpy_dtype(dtype) if dtype else x.dtype)
     if like.kind == "torch":
         return _empty_torch(like, shape, stream, dtype)
-    if like.kind == "cupy" and (dtype is None or not dtype.startswith("float8")):
+    if like.kind == "cupy":
+        if dtype is not None and dtype.startswith("float8"):
+            dtype = "uint8"  # it knows no other name for these bits
         with _streams.allocating("cupy", like.device, stream):
             return sys.modules["cupy"].empty(shape, dtype or x[0].dtype)
     if like.kind == "crosswarp" and x.symmetric:

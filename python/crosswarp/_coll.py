@@ -381,8 +381,8 @@ class Coll:
         sum: Any = None,
         stream: Any = None,
     ) -> Quantised:
-        """The sum over all ranks, over a scale, in FP8: ``dtype``, or that of ``out``. What is too
-        large becomes the largest number. ``scale`` is for all rows; without it each has its own, by
+        """The sum over all ranks, over a scale, in FP8: ``dtype``, or that of ``out``, which may also be
+        of uint8. What is too large becomes the largest number. ``scale`` is for all rows; without it each has its own, by
         which its largest magnitude becomes the largest number, and ``scales`` is where they go.
         ``sum`` is where the sum goes, and may be ``inp``."""
         call = "all_reduce_quantise"
@@ -394,10 +394,9 @@ class Coll:
             raise ValueError(f"{call}: a scale for all rows, and scales for each of them")
         if scale is not None and not 0 < scale < math.inf:
             raise ValueError(f"{call}: scale is {scale}; it is above zero, and finite")
-        if out is not None:
-            dtype = _arrays.describe(out, call).dtype
-        name, narrow = _dtypes.check_narrow(call, dtype)
-        b, rounded = self._output(call, out, a, a.shape, place, dtype=name)
+        given = None if out is None else _arrays.describe(out, call).dtype
+        name, narrow = _dtypes.check_narrow(call, dtype if given in (None, "uint8") else given)
+        b, rounded = self._output(call, out, a, a.shape, place, dtype=given or name)
         s, summed = self._output(call, sum, a, a.shape, place, in_place=True, name="sum")
         _check_apart(call, out=b, sum=s)
         address, each = 0, None

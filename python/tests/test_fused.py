@@ -123,6 +123,10 @@ def test_one_scale_for_all_and_memory_of_the_callers():
         assert got.out is out and got.scales is scales and got.sum is x
         assert same(x, exact)
         assert same(out, (exact / scales[:, None]).astype(ml_dtypes.float8_e5m2))
+        bits = np.empty(shape, np.uint8)
+        x = whole(world.rank, shape, np.float32) * 100
+        assert coll.all_reduce_quantise(x, bits, dtype="float8_e5m2").out is bits
+        assert same(bits, out.view(np.uint8))
 
     on_ranks(2, rank_main)
 
