@@ -636,8 +636,8 @@ class Coll:
         wanted = math.prod(shape)
         if b.count != wanted:
             raise ValueError(f"{call}: {name} has {b.count} elements, the result {wanted}")
-        if not (in_place and a.address == b.address):
-            _check_apart(call, **{name: b}, inp=a)
+        if a.overlaps(b) and not (in_place and a.address == b.address):
+            raise ValueError(f"{call}: {name} and inp overlap")
         return b, out
 
     def _output_at(

@@ -222,6 +222,65 @@ def test_in_order_with_the_current_stream(gpu):
 
 
 @needs_gpu
+def test_a_named_stream_leaves_the_current_ones_memory_alone(gpu):
+    """The current stream's allocator gives out again what pending work there still reads."""
+    count, named = 1 << 20, torch.cuda.Stream()
+    x = torch.ones(count, device="cuda")
+    torch.cuda.synchronize()
+    for _ in range(5):
+        read = torch.full((count,), 3.0, device="cuda")
+        torch.cuda._sleep(20_000_000)
+        twice = read * 2  # late
+        del read
+        out = gpu.all_reduce(x, stream=named)
+        torch.cuda.synchronize()
+        assert (twice == 6).all() and (out == 1).all()
+
+
+@needs_gpu
+def test_what_a_named_stream_reads_may_be_dropped(gpu):
+    count, named = 1 << 20, torch.cuda.Stream()
+    for _ in range(5):
+        x = torch.full((count,), 5.0, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(named):
+            torch.cuda._sleep(20_000_000)
+        out = gpu.all_reduce(x, stream=named)  # late
+        del x
+        torch.zeros(count, device="cuda")
+        torch.cuda.synchronize()
+        assert (out == 5).all()
+
+
+@needs_gpu
+def test_a_layer_of_inference_in_a_graph(gpu):
+    x, residual = (torch.randn(16, 512, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    weight = torch.rand(512, device="cuda", dtype=torch.bfloat16)
+    want, summed = gpu.all_reduce_rms_norm(x, residual, weight)
+    quantised = gpu.all_reduce_quantise(want)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(summed, x + residual)
+    root = summed.float().square().mean(-1, keepdim=True).add(1e-6).sqrt()
+    torch.testing.assert_close(
+        want.float(), summed.float() / root * weight.float(), rtol=0.02, atol=0.02
+    )
+    out, residual_out = torch.empty_like(x), torch.empty_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gpu.all_reduce_rms_norm(x, residual, weight, out, residual_out)
+        rounded, scales, _ = gpu.all_reduce_quantise(out)
+    for _ in range(2):
+        out.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, want) and torch.equal(residual_out, summed)
+        assert torch.equal(scales, quantised.scales)
+        assert torch.equal(rounded.view(torch.uint8), quantised.out.view(torch.uint8))
+    gpu.check()
+    del graph
+
+
+@needs_gpu
 def test_graphs_are_replayed():
     with crosswarp.FastAllreduce(0, 1, device="cuda:0") as fa:
         for count, registered in ((4096, 0), (1 << 20, 1)):  # what is short needs no registering
