@@ -9,7 +9,7 @@
 Without a launcher, ``crosswarp.run(4, function)`` makes four ranks of threads.
 """
 
-from ._coll import Choice, Coll
+from ._coll import Choice, Coll, Quantised
 from ._crosswarp import Error, __version__, cuda_absence_reason, cuda_device_count, launched
 from ._fast_allreduce import FastAllreduce
 from ._world import Tensor, World, run
@@ -19,6 +19,7 @@ __all__ = [
     "Coll",
     "Error",
     "FastAllreduce",
+    "Quantised",
     "Tensor",
     "World",
     "__version__",

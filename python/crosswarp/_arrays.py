@@ -9,7 +9,7 @@ import math
 import sys
 from typing import Any
 
-from . import _crosswarp, _dtypes
+from . import _crosswarp, _dtypes, _streams
 
 _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13  # DLPack's device types
 
@@ -100,9 +100,15 @@ def _describe_torch(x: Any, call: str) -> Array:
     where = x.device
     if where.type not in ("cpu", "cuda"):
         raise TypeError(f"{call}: a tensor on {where}")
+    if x.is_conj() or x.is_neg():  # a view, whose memory has the numbers before that
+        how = "resolve_conj" if x.is_conj() else "resolve_neg"
+        raise TypeError(f"{call}: a tensor whose memory has other numbers; pass its {how}()")
+    address = x.data_ptr()
+    if address == 0 and x.numel() > 0:
+        raise TypeError(f"{call}: a tensor without memory ({type(x).__name__})")
     device = "cpu" if where.type == "cpu" else f"cuda:{where.index}"
     return Array(
-        x, "torch", x.data_ptr(), tuple(x.shape), _dtypes.name_of(x.dtype), x.element_size(),
+        x, "torch", address, tuple(x.shape), _dtypes.name_of(x.dtype), x.element_size(),
         device, x.is_contiguous(), True,
     )  # fmt: skip
 
@@ -134,18 +140,48 @@ def _describe_dlpack(x: Any, kind: str, call: str, stream: int) -> Array:
     )  # fmt: skip
 
 
-def empty(like: Array, shape: tuple[int, ...], world: Any) -> Any:
-    """A new array of the same kind, type and place."""
+def empty(
+    like: Array, shape: tuple[int, ...], world: Any, *, stream: int | None = None,
+    dtype: str | None = None,
+) -> Any:  # fmt: skip
+    """A new array of the same kind and place, of the same type unless another is named. `stream`: the
+    one that writes it, where that is not the framework's current one."""
     x = like.keep
     if like.kind == "numpy":
-        return sys.modules["numpy"].empty(shape, x.dtype)
+        return sys.modules["numpy"].empty(shape, _numpy_dtype(dtype) if dtype else x.dtype)
     if like.kind == "torch":
-        return sys.modules["torch"].empty(shape, dtype=x.dtype, device=x.device)
+        return _empty_torch(like, shape, stream, dtype)
     if like.kind == "cupy":
-        return sys.modules["cupy"].empty(shape, x[0].dtype)
+        if dtype is not None and dtype.startswith("float8"):
+            dtype = "uint8"  # it knows no other name for these bits
+        with _streams.allocating("cupy", like.device, stream):
+            return sys.modules["cupy"].empty(shape, dtype or x[0].dtype)
     if like.kind == "crosswarp" and x.symmetric:
-        return world.empty(shape, like.dtype)
-    return world.private(shape, like.dtype)
+        return world.empty(shape, dtype or like.dtype)
+    return world.private(shape, dtype or like.dtype)
+
+
+def _numpy_dtype(name: str) -> Any:
+    if _dtypes.by_name[name].typestr is not None:
+        return name
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(f"arrays of {name} need the package ml_dtypes") from None
+    return getattr(ml_dtypes, name)
+
+
+def _empty_torch(like: Array, shape: tuple[int, ...], stream: int | None, dtype: str | None) -> Any:
+    torch = sys.modules["torch"]
+    kind = getattr(torch, dtype) if dtype else like.keep.dtype
+    where = like.keep.device
+    with _streams.allocating("torch", like.device, stream):
+        new = torch.empty(shape, dtype=kind, device=where)
+    if stream is not None:
+        # Who made the call goes on with it where its work is; until that is done, too, the memory is
+        # not for the next result on `stream`.
+        new.record_stream(torch.cuda.current_stream(where))
+    return new
 
 
 def returned(out: Any, kind: str) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import index
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 from . import _arrays, _crosswarp, _dtypes, _streams
 from ._arrays import Array
 from ._crosswarp import Error
-from ._world import World
+from ._world import Dropped, World
 
 
 class Choice(NamedTuple):
@@ -24,12 +26,23 @@ class Choice(NamedTuple):
     why: str
 
 
+class Quantised(NamedTuple):
+    """What comes of all_reduce_quantise."""
+
+    out: Any  # in FP8
+    scales: Any  # float32, one for each row; None where all have the one that was given
+    sum: Any  # as all_reduce gives it
+
+
 class _Place(NamedTuple):
     """Where a call is queued."""
 
     stream: int | None = None  # a cudaStream_t; None: the world's own stream
     wait: bool = False  # the caller's framework cannot be told to wait, so the host does
     ready: int = -1  # the stream, as DLPack counts them, that waits for its producers; -1: none
+    # On a stream that the caller named: what the call uses. The framework may give that memory to
+    # work on another stream as soon as nobody refers to it.
+    used: list[Any] | None = None
 
 
 class _Message(NamedTuple):
@@ -54,17 +67,31 @@ class Coll:
     stream to queue on: their calls begin when frameworks have done what they queued, and return when
     they are done.
 
-    ``out`` is where the result goes; without it, a new array of the same framework.
+    ``out`` is where the result goes; without it, a new array of the same framework, of memory that
+    ``stream`` may write at once. What a call on a named stream uses lives at least until it is done.
+
+    ``close()`` is collective, and so is the end of a ``with`` block. Who only drops it gives its
+    memory back, too, at a later ``World.empty`` or ``Coll``, once all ranks have; what was captured
+    with it is not to be replayed any more.
     """
 
     def __init__(self, world: World, *, algorithm: str = "automatic") -> None:
         if not isinstance(world, World):
             raise TypeError(f"Coll: a World is needed, not {type(world).__name__}")
         self._world = world
-        self._native = _crosswarp.Coll(world._alive("Coll"), algorithm)
+        native = world._alive("Coll")
+        world._before_giving_back()
+        self._native = _crosswarp.Coll(native, algorithm)
+        world._after_giving_back()
         self._last = _Place()  # of the last call
         self._registered: dict[int, Any] = {}  # arrays by address: they live until unregistered
         self._recorded = False  # there is something to forget
+        self._under_way: list[tuple[_crosswarp.Mark, list[Any]]] = []  # until the mark is passed
+        self._lock = threading.Lock()  # of that
+        self._let_go = weakref.finalize(
+            self, _drop, world._dropped, Dropped(self._native, self._registered, self._under_way)
+        )
+        self._let_go.atexit = False  # the world ends then
 
     @property
     def world(self) -> World:
@@ -295,6 +322,98 @@ class Coll:
         )
         return self._done(result, a, place)
 
+    # ---- sums that go on in the same kernel, as in tensor-parallel inference: rows are along the last
+    #      dimension, of float32, float16 or bfloat16; a row has the same bits alone and in any batch
+
+    def all_reduce_rms_norm(
+        self,
+        inp: Any,
+        residual: Any,
+        weight: Any,
+        out: Any = None,
+        residual_out: Any = None,
+        *,
+        epsilon: float = 1e-6,
+        stream: Any = None,
+    ) -> tuple[Any, Any]:
+        """``x / sqrt(mean(x * x) + epsilon) * weight`` of each row, where ``x`` is the sum over all
+        ranks plus ``residual``; and ``x``. In place when ``out`` is ``inp`` and ``residual_out`` is
+        ``residual``."""
+        call = "all_reduce_rms_norm"
+        place = self._place(call, stream, inp)
+        a = self._input(call, inp, place)
+        number = _dtypes.check_rows(call, a.dtype)
+        rows, hidden = self._rows(call, a)
+        r = self._input(call, residual, place, "residual")
+        w = self._input(call, weight, place, "weight")
+        for name, x, count in (("residual", r, a.count), ("weight", w, hidden)):
+            if x.dtype != a.dtype:
+                raise TypeError(f"{call}: {name} is of {x.dtype}, inp of {a.dtype}")
+            if x.count != count:
+                raise ValueError(f"{call}: {name} has {x.count} elements, not {count}")
+        if not epsilon >= 0:
+            raise ValueError(f"{call}: epsilon is {epsilon}")
+        b, normed = self._output(call, out, a, a.shape, place, in_place=True)
+        c, summed = self._output(
+            call, residual_out, a, a.shape, place, in_place=True, name="residual_out"
+        )
+        # The sum is in `out` on the way.
+        _check_apart(call, out=b, residual=r)
+        _check_apart(call, out=b, residual_out=c)
+        _check_apart(call, out=b, weight=w)
+        _check_apart(call, residual_out=c, weight=w)
+        if c.address != r.address:
+            _check_apart(call, residual_out=c, residual=r)
+        self._native.all_reduce_rms_norm(
+            b.address, c.address, a.address, r.address, w.address, rows, hidden, float(epsilon), number,
+            place.stream,
+        )  # fmt: skip
+        return self._done(normed, a, place), _arrays.returned(summed, a.kind)
+
+    def all_reduce_quantise(
+        self,
+        inp: Any,
+        out: Any = None,
+        *,
+        dtype: Any = "float8_e4m3fn",
+        scale: float | None = None,
+        scales: Any = None,
+        sum: Any = None,
+        stream: Any = None,
+    ) -> Quantised:
+        """The sum over all ranks, over a scale, in FP8: ``dtype``, or that of ``out``, which may also be
+        of uint8. What is too large becomes the largest number. ``scale`` is for all rows; without it each has its own, by
+        which its largest magnitude becomes the largest number, and ``scales`` is where they go.
+        ``sum`` is where the sum goes, and may be ``inp``."""
+        call = "all_reduce_quantise"
+        place = self._place(call, stream, inp)
+        a = self._input(call, inp, place)
+        number = _dtypes.check_rows(call, a.dtype)
+        rows, hidden = self._rows(call, a)
+        if scale is not None and scales is not None:
+            raise ValueError(f"{call}: a scale for all rows, and scales for each of them")
+        if scale is not None and not 0 < scale < math.inf:
+            raise ValueError(f"{call}: scale is {scale}; it is above zero, and finite")
+        given = None if out is None else _arrays.describe(out, call).dtype
+        name, narrow = _dtypes.check_narrow(call, dtype if given in (None, "uint8") else given)
+        b, rounded = self._output(call, out, a, a.shape, place, dtype=given or name)
+        s, summed = self._output(call, sum, a, a.shape, place, in_place=True, name="sum")
+        _check_apart(call, out=b, sum=s)
+        address, each = 0, None
+        if scale is None:
+            t, each = self._output(
+                call, scales, a, a.shape[:-1], place, dtype="float32", name="scales"
+            )
+            _check_apart(call, scales=t, out=b)
+            _check_apart(call, scales=t, sum=s)
+            address = t.address
+        self._native.all_reduce_quantise(
+            b.address, s.address, a.address, address, 1.0 if scale is None else float(scale), rows,
+            hidden, number, narrow, place.stream,
+        )  # fmt: skip
+        rounded = self._done(rounded, a, place)
+        return Quantised(rounded, *(_arrays.returned(x, a.kind) for x in (each, summed)))
+
     # ---- from rank to rank; the others have nothing to do with it
 
     def send(self, data: Any, to: int, *, stream: Any = None) -> None:
@@ -396,7 +515,16 @@ class Coll:
             for address in self._registered:
                 self._native.unregister_buffer(address)
         self._registered.clear()
-        self._native.close()
+        self._let_go()
+
+    def __enter__(self) -> Coll:
+        return self
+
+    def __exit__(self, kind: Any, failure: BaseException | None, where: Any) -> None:
+        if failure is None:
+            self.close()
+        else:
+            self._let_go()  # the other ranks may be elsewhere: nobody waits for them
 
     # ---- arguments
 
@@ -437,11 +565,13 @@ class Coll:
                 if a.overlaps(b):
                     raise ValueError(f"{call}: {m.name} and {other.name} overlap")
         self._native.exchange(
-            [(m.is_sent, a.address, a.nbytes, m.rank) for m, a in zip(messages, arrays, strict=True)],
+            [
+                (m.is_sent, a.address, a.nbytes, m.rank)
+                for m, a in zip(messages, arrays, strict=True)
+            ],
             place.stream,
         )
-        if place.wait:
-            self._native.check(None)
+        self._queued(place)
         return [m.array for m in messages if not m.is_sent]
 
     def _place(self, call: str, stream: Any, *arrays: Any) -> _Place:
@@ -453,7 +583,8 @@ class Coll:
         if stream is not None:
             handle = _streams.handle_of(stream, call)
             self._last = _Place(handle, ready=handle or 1)  # 1: the default stream
-        elif arrays:
+            return self._last._replace(used=[])
+        if arrays:
             self._last = self._place_of(arrays[0])
         return self._last
 
@@ -474,6 +605,8 @@ class Coll:
             raise ValueError(f"{call}: {name} is on {a.device}, the world on {self._world.device}")
         if not a.contiguous:
             raise ValueError(f"{call}: {name} is not contiguous")
+        if place.used is not None:
+            place.used.append(a.keep)
         return a
 
     def _output(
@@ -484,23 +617,27 @@ class Coll:
         shape: tuple[int, ...],
         place: _Place,
         in_place: bool = False,
+        *,
+        name: str = "out",
+        dtype: str | None = None,
     ) -> tuple[Array, Any]:
-        """Where the result goes, and what is returned for it."""
+        """Where the result goes, and what is returned for it. `dtype`: of `inp` unless given."""
         if out is None:
-            new = _arrays.empty(a, shape, self._world)
-            return self._input(call, new, place, "out"), new
-        b = self._input(call, out, place, "out")
+            on = None if place.used is None else place.stream
+            new = _arrays.empty(a, shape, self._world, stream=on, dtype=dtype)
+            return self._input(call, new, place, name), new
+        b = self._input(call, out, place, name)
         if not b.writable:
-            raise ValueError(f"{call}: out cannot be written")
-        if b.dtype != a.dtype:
-            raise TypeError(f"{call}: out is of {b.dtype}, inp of {a.dtype}")
-        wanted = 1
-        for n in shape:
-            wanted *= n
+            raise ValueError(f"{call}: {name} cannot be written")
+        if dtype is None and b.dtype != a.dtype:
+            raise TypeError(f"{call}: {name} is of {b.dtype}, inp of {a.dtype}")
+        if dtype is not None and b.dtype != dtype:
+            raise TypeError(f"{call}: {name} is of {b.dtype}, not of {dtype}")
+        wanted = math.prod(shape)
         if b.count != wanted:
-            raise ValueError(f"{call}: out has {b.count} elements, the result {wanted}")
+            raise ValueError(f"{call}: {name} has {b.count} elements, the result {wanted}")
         if a.overlaps(b) and not (in_place and a.address == b.address):
-            raise ValueError(f"{call}: out and inp overlap")
+            raise ValueError(f"{call}: {name} and inp overlap")
         return b, out
 
     def _output_at(
@@ -518,6 +655,12 @@ class Coll:
             return 0, None
         b, result = self._output(call, out, a, shape, place, in_place)
         return b.address, result
+
+    def _rows(self, call: str, a: Array) -> tuple[int, int]:
+        """How many, and elements of each."""
+        if not a.shape or a.shape[-1] == 0:
+            raise ValueError(f"{call}: inp of shape {list(a.shape)} has no rows of elements")
+        return a.count // a.shape[-1], a.shape[-1]
 
     def _part(self, call: str, a: Array) -> tuple[int, ...]:
         if not a.shape or a.shape[0] % self.size:
@@ -549,12 +692,39 @@ class Coll:
         return (self.size * a.shape[0], *a.shape[1:]) if a.shape else (self.size,)
 
     def _done(self, result: Any, a: Array, place: _Place) -> Any:
+        self._queued(place)
+        return _arrays.returned(result, a.kind)
+
+    def _queued(self, place: _Place) -> None:
         if place.wait:
             self._native.check(None)
-        return _arrays.returned(result, a.kind)
+        if place.used and place.stream is not None:
+            self._keep_until_done(place.used, place.stream)
+
+    def _keep_until_done(self, used: list[Any], stream: int) -> None:
+        mark = self._native.mark(stream)
+        with self._lock:
+            self._under_way[:] = [use for use in self._under_way if not use[0].passed]
+            # What is captured lives as long as its graph, which is the caller's to see to.
+            if mark is not None:
+                self._under_way.append((mark, used))
 
     def __repr__(self) -> str:
         return f"<crosswarp.Coll rank {self.rank} of {self.size} on {self._world.device}>"
+
+
+def _drop(dropped: list[Dropped], what: Dropped) -> None:
+    """A communicator that nobody refers to any more. At any time and in any thread, so nothing is
+    waited for."""
+    if (what.registered or what.under_way) and not what.native.given_back:
+        dropped.append(what)
+    what.native.close()
+
+
+def _check_apart(call: str, **two: Array) -> None:
+    (one, a), (other, b) = two.items()
+    if a.overlaps(b):
+        raise ValueError(f"{call}: {one} and {other} overlap")
 
 
 def _spread(rows: list[int], row: int) -> tuple[list[int], list[int]]:

@@ -56,6 +56,13 @@ def describe(array: object) -> tuple[int, tuple[int, ...], bool, int, int, int, 
     """Address, shape, whether contiguous, DLPack's dtype code and bits, its device type and number,
     whether writable."""
 
+class Mark:
+    """A point in a stream."""
+
+    @property
+    def passed(self) -> bool: ...
+    def wait(self) -> None: ...
+
 class Coll:
     def __init__(self, world: World, algorithm: str) -> None: ...
     @property
@@ -117,21 +124,52 @@ class Coll:
         receive_places: Sequence[int],
         stream: int | None,
     ) -> None: ...
-    def exchange(
-        self, messages: Sequence[tuple[bool, int, int, int]], stream: int | None
-    ) -> None:
+    def exchange(self, messages: Sequence[tuple[bool, int, int, int]], stream: int | None) -> None:
         """Of each whether it is sent, its address and bytes, and the other rank."""
 
     def barrier(self, stream: int | None) -> None: ...
+    def all_reduce_rms_norm(
+        self,
+        out: int,
+        residual_out: int,
+        inp: int,
+        residual: int,
+        weight: int,
+        rows: int,
+        hidden: int,
+        epsilon: float,
+        type: int,
+        stream: int | None,
+    ) -> None: ...
+    def all_reduce_quantise(
+        self,
+        out: int,
+        sum: int,
+        inp: int,
+        scales: int,
+        scale: float,
+        rows: int,
+        hidden: int,
+        type: int,
+        narrow: int,
+        stream: int | None,
+    ) -> None:
+        """scales: 0 when all rows have ``scale``; narrow: the number of an FP8 type."""
+
     def register_buffer(self, data: int, bytes: int) -> None: ...
     def unregister_buffer(self, data: int) -> None: ...
     def register_recorded(self) -> int: ...
     def forget_recorded(self) -> None: ...
     def check(self, stream: int | None) -> None: ...
     def explain(self, out: int, inp: int, bytes: int) -> tuple[str, int, bool, str]: ...
+    def mark(self, stream: int) -> Mark | None:
+        """None while the stream is being captured."""
+
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
+    @property
+    def given_back(self) -> bool: ...
 
 def cuda_device_count() -> int: ...
 def cuda_absence_reason() -> str: ...

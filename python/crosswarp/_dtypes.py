@@ -67,6 +67,32 @@ def parse(dtype: Any) -> DType:
     return by_name[name]
 
 
+#: What a sum can go on with in the same kernel, and what it can be rounded to.
+_row_elements = ("float32", "float16", "bfloat16")
+_narrow = ("float8_e4m3fn", "float8_e5m2")
+
+
+def _number(name: str) -> int:
+    number = by_name[name].reduction
+    assert number is not None
+    return number
+
+
+def check_rows(call: str, name: str) -> int:
+    """The number of a type whose sums can be normalised or quantised."""
+    if name not in _row_elements:
+        raise TypeError(f"{call}: elements of {name}; it knows {', '.join(_row_elements)}")
+    return _number(name)
+
+
+def check_narrow(call: str, dtype: Any) -> tuple[str, int]:
+    """The name and the number of a type that sums are quantised to."""
+    name = name_of(dtype)
+    if name not in _narrow:
+        raise TypeError(f"{call}: to {dtype!r}; sums are quantised to {', '.join(_narrow)}")
+    return name, _number(name)
+
+
 def check_reduction(call: str, name: str, op: str) -> tuple[int, int]:
     """The numbers of a type and an operation that go together."""
     if not isinstance(op, str) or op not in ops:

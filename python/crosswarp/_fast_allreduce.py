@@ -36,9 +36,7 @@ class FastAllreduce:
         self._own = world is None
         # Room for more than one communicator, unless it is said how much there is to be.
         heap = None if "CROSSWARP_HEAP" in os.environ else 64 << 20
-        self._world = (
-            World(device=device or _torch_device(), heap=heap) if world is None else world
-        )
+        self._world = World(device=device or _torch_device(), heap=heap) if world is None else world
         if (self._world.rank, self._world.size) != (rank, world_size):
             found = f"rank {self._world.rank} of {self._world.size}"
             if self._own:
@@ -62,11 +60,16 @@ class FastAllreduce:
     def world(self) -> World:
         return self._world
 
+    @property
+    def coll(self) -> Coll:
+        """For the other collectives, which max_size is nothing to."""
+        return self._coll
+
     def should_use(self, inp: Any) -> bool:
         """Whether all_reduce takes it. Never raises."""
         try:
             a = _arrays.describe(inp, "should_use")
-        except (TypeError, ValueError, Error):
+        except Exception:  # other people's arrays raise what they like, fake tensors a RuntimeError
             return False
         known = _dtypes.by_name.get(a.dtype)
         return (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -30,5 +32,34 @@ def current(kind: str, ordinal: int) -> int | None:
     if kind == "torch":
         return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream)
     if kind == "cupy":
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+        cuda = sys.modules["cupy"].cuda
+        with cuda.Device(ordinal):
+            return int(cuda.get_current_stream().ptr)
     return None
+
+
+@contextlib.contextmanager
+def allocating(kind: str, device: str, stream: int | None) -> Iterator[None]:
+    """What a framework allocates in this block is for a stream: its allocator gives out again at once
+    what was freed, to whom it takes for the same stream. None: the current one."""
+    ordinal = int(device.rpartition(":")[2]) if device != "cpu" else -1
+    if ordinal < 0 or (stream is None and kind == "torch"):
+        yield
+    elif kind == "torch":
+        cuda = sys.modules["torch"].cuda
+        # 0 and 1 are CUDA's names for the default stream.
+        on = (
+            cuda.default_stream(ordinal)
+            if stream in (0, 1)
+            else cuda.ExternalStream(stream, ordinal)
+        )
+        with cuda.stream(on):
+            yield
+    else:
+        cuda = sys.modules["cupy"].cuda
+        with cuda.Device(ordinal):
+            if stream is None:
+                yield
+                return
+            with cuda.ExternalStream(stream):
+                yield

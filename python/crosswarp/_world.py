@@ -8,22 +8,31 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from . import _arrays, _crosswarp, _dtypes
 from ._crosswarp import Error
 
 T = TypeVar("T")
 
-# Worlds that have not ended. They end when they are closed or when the process does, and not when
-# Python happens to collect them: their end is collective.
-_open: list[Any] = []
+
+class Dropped(NamedTuple):
+    """What is left of a communicator that a rank does not use any more, until no rank does."""
+
+    native: Any
+    registered: dict[int, Any]  # arrays that other ranks can reach until then
+    under_way: list[tuple[Any, list[Any]]]  # calls on streams that only the caller knows
+
+
+# Worlds that have not ended, with what was dropped in them. They end when they are closed or when the
+# process does, and not when Python happens to collect them: their end is collective.
+_open: list[tuple[Any, list[Dropped]]] = []
 
 
 @atexit.register
 def _end_all() -> None:
     while _open:
-        native = _open.pop()
+        native, _dropped = _open.pop()
         # An exception that nobody caught ends this process: nobody is to wait for this rank.
         failure = getattr(sys, "last_value", None)
         if failure is not None:
@@ -48,13 +57,15 @@ class World:
     ) -> None:
         self._native = _crosswarp.World(*_checked_options(device, heap, timeout))
         self._closed = False
-        _open.append(self._native)
+        self._dropped: list[Dropped] = []
+        _open.append((self._native, self._dropped))
 
     @classmethod
     def _adopt(cls, native: _crosswarp.World) -> World:
         world = cls.__new__(cls)
         world._native = native
         world._closed = False
+        world._dropped = []
         return world
 
     @property
@@ -114,9 +125,23 @@ class World:
         lengths = _checked_shape(shape)
         nbytes = math.prod(lengths) * kind.bits // 8
         if symmetric:
-            _arrays.synchronize(self.device)  # memory that nobody refers to may come again
+            self._before_giving_back()
         memory = _crosswarp.Memory(native, nbytes, symmetric)
+        if symmetric:
+            self._after_giving_back()
         return Tensor(self, memory, self.rank, lengths, kind)
+
+    def _before_giving_back(self) -> None:
+        """Memory that nobody refers to may come again: what was queued with it has to be done."""
+        _arrays.synchronize(self.device)
+        for dropped in list(self._dropped):
+            for mark, _ in list(dropped.under_way):
+                mark.wait()
+
+    def _after_giving_back(self) -> None:
+        for dropped in list(self._dropped):
+            if dropped.native.given_back:
+                self._dropped.remove(dropped)
 
     def is_mapped(self, rank: int) -> bool:
         """Whether that rank's memory is reached by loads and stores."""
@@ -145,8 +170,10 @@ class World:
             used = self._native.in_use > 0
         if not used:
             self._native.end()
-            if self._native in _open:
-                _open.remove(self._native)
+            _open[:] = [
+                (native, dropped) for native, dropped in _open if native is not self._native
+            ]
+            self._dropped.clear()
 
     def __enter__(self) -> World:
         return self
@@ -339,9 +366,11 @@ def run(
     if not callable(function):
         raise TypeError(f"run: {type(function).__name__} cannot be called")
     results: dict[int, T] = {}
+    dropped = []  # lives until the worlds have ended
 
     def rank_main(native: _crosswarp.World) -> None:
         world = World._adopt(native)
+        dropped.append(world._dropped)
         try:
             results[native.rank] = function(world)
         except BaseException as failure:

@@ -14,6 +14,7 @@ of names that end in ``_`` aside. Gradients do not flow through them.
 from __future__ import annotations
 
 import itertools
+from typing import Optional
 
 import torch
 
@@ -24,6 +25,9 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_reduce_",
+    "all_reduce_quantise",
+    "all_reduce_rms_norm",
+    "all_reduce_rms_norm_",
     "all_to_all",
     "broadcast_",
     "reduce_scatter",
@@ -117,6 +121,82 @@ def all_to_all(inp: torch.Tensor, group: int) -> torch.Tensor:
 def _(inp: torch.Tensor, group: int) -> torch.Tensor:
     _first_dimension("all_to_all", inp, _coll(group).size)
     return torch.empty_like(inp, memory_format=torch.contiguous_format)
+
+
+# Sums that go on in the same kernel; see Coll.
+
+
+@torch.library.custom_op("crosswarp::all_reduce_rms_norm", mutates_args=())
+def all_reduce_rms_norm(
+    inp: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    group: int,
+    epsilon: float = 1e-6,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows, normalised; and the sum with the residual."""
+    return _coll(group).all_reduce_rms_norm(
+        inp.contiguous(), residual.contiguous(), weight.contiguous(), epsilon=epsilon
+    )
+
+
+@all_reduce_rms_norm.register_fake
+def _(
+    inp: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    group: int,
+    epsilon: float = 1e-6,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return (
+        torch.empty_like(inp, memory_format=torch.contiguous_format),
+        torch.empty_like(inp, memory_format=torch.contiguous_format),
+    )
+
+
+@torch.library.custom_op("crosswarp::all_reduce_rms_norm_", mutates_args=("data", "residual"))
+def all_reduce_rms_norm_(
+    data: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    group: int,
+    epsilon: float = 1e-6,
+) -> None:
+    _coll(group).all_reduce_rms_norm(
+        data, residual, weight.contiguous(), data, residual, epsilon=epsilon
+    )
+
+
+@all_reduce_rms_norm_.register_fake
+def _(
+    data: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    group: int,
+    epsilon: float = 1e-6,
+) -> None:
+    return None
+
+
+@torch.library.custom_op("crosswarp::all_reduce_quantise", mutates_args=())
+def all_reduce_quantise(
+    inp: torch.Tensor, group: int, dtype: str = "float8_e4m3fn", scale: Optional[float] = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """In FP8; and the scales of rows, of which there are none when ``scale`` is given."""
+    got = _coll(group).all_reduce_quantise(inp.contiguous(), dtype=dtype, scale=scale)
+    scales = inp.new_empty(0, dtype=torch.float32) if got.scales is None else got.scales
+    return got.out, scales
+
+
+@all_reduce_quantise.register_fake
+def _(
+    inp: torch.Tensor, group: int, dtype: str = "float8_e4m3fn", scale: Optional[float] = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = inp.shape[:-1] if scale is None else (0,)
+    return (
+        inp.new_empty(inp.shape, dtype=getattr(torch, dtype)),
+        inp.new_empty(rows, dtype=torch.float32),
+    )
 
 
 @torch.library.custom_op("crosswarp::broadcast_", mutates_args=("data",))

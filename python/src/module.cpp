@@ -289,6 +289,44 @@ class communicator {
     queue("barrier", on, [](coll& c, stream* s) { c.barrier(s); });
   }
 
+  void all_reduce_rms_norm(address out, address residual_out, address in, address residual,
+                           address weight, std::size_t rows, std::size_t hidden, float epsilon,
+                           int type, std::optional<address> on) {
+    constexpr const char* name = "all_reduce_rms_norm";
+    with_elements(name, type, [&]<class T>(T /*of*/) {
+      const device::rms_norm_rows<T> what{static_cast<T*>(to(out)),
+                                          static_cast<T*>(to(residual_out)),
+                                          static_cast<const T*>(from(in)),
+                                          static_cast<const T*>(from(residual)),
+                                          static_cast<const T*>(from(weight)),
+                                          rows,
+                                          hidden,
+                                          epsilon};
+      queue(name, on, [&](coll& c, stream* s) { c.all_reduce_rms_norm(what, s); });
+    });
+  }
+  /// `scales`: 0 when all rows have `scale`.
+  void all_reduce_quantise(address out, address sum, address in, address scales, float scale,
+                           std::size_t rows, std::size_t hidden, int type, int narrow,
+                           std::optional<address> on) {
+    constexpr const char* name = "all_reduce_quantise";
+    const auto quantise = [&]<class T, class F>(T /*of*/, F /*into*/) {
+      const device::quantise_rows<T, F> what{static_cast<F*>(to(out)),
+                                             static_cast<T*>(to(sum)),
+                                             static_cast<const T*>(from(in)),
+                                             static_cast<float*>(to(scales)),
+                                             scale,
+                                             rows,
+                                             hidden};
+      queue(name, on, [&](coll& c, stream* s) { c.all_reduce_quantise(what, s); });
+    };
+    with_elements(name, type, [&](auto of) {
+      if (type_of(narrow) == data_type::e4m3) return quantise(of, device::fp8_e4m3{});
+      if (type_of(narrow) == data_type::e5m2) return quantise(of, device::fp8_e5m2{});
+      throw error(errc::invalid_argument, name, "sums are quantised to e4m3 and e5m2");
+    });
+  }
+
   void register_buffer(address data, std::size_t bytes) {
     with("Coll.register_buffer", [&](coll& c) { c.register_buffer(to(data), bytes); });
   }
@@ -308,9 +346,21 @@ class communicator {
   coll::choice explain(address out, address in, std::size_t bytes) {
     return with("Coll.explain", [&](coll& c) { return c.explain(to(out), from(in), bytes); });
   }
-  /// Its memory is given back when all ranks have said so.
+  /// A point in a stream that is somebody else's; none while that is being captured.
+  std::optional<event> mark(address on) {
+    return of_->call("Coll.mark", [&](world& w) -> std::optional<event> {
+      stream theirs = stream::borrow(w.options().device, to(on));
+      if (theirs.is_recording()) return std::nullopt;
+      event here(w.options().device);
+      theirs.record(here);
+      return here;
+    });
+  }
+  /// Its memory is given back when all ranks have said so. Any thread, also in another's call.
   void close() noexcept { part_->wanted = false; }
   [[nodiscard]] bool closed() const { return !part_->wanted || of_->ended(); }
+  /// All ranks have, and it was: the world does not know of it any more.
+  [[nodiscard]] bool given_back() const noexcept { return part_.use_count() == 1; }
 
  private:
   static void* to(address a) noexcept { return reinterpret_cast<void*>(a); }
@@ -334,6 +384,21 @@ class communicator {
     }
     throw error(errc::invalid_argument, "Coll",
                 "algorithm '" + name + "' is none of automatic, push, pull, two_shot, ring");
+  }
+
+  /// `f` of an element of those that sums go on with.
+  template <class F>
+  static void with_elements(const char* name, int type, F&& f) {
+    switch (type_of(type)) {
+      case data_type::f16:
+        return f(device::half{});
+      case data_type::bf16:
+        return f(device::bfloat16{});
+      case data_type::f32:
+        return f(float{});
+      default:
+        throw error(errc::invalid_argument, name, "elements are half, bfloat16 and float");
+    }
   }
 
   coll& mine(const char* call) {
@@ -436,6 +501,9 @@ void bind_memory(nb::module_& m) {
 }
 
 void bind_coll(nb::module_& m) {
+  nb::class_<event>(m, "Mark")
+      .def_prop_ro("passed", &event::ready)
+      .def("wait", &event::sync, unlocked());
   nb::class_<communicator>(m, "Coll")
       .def(nb::init<std::shared_ptr<rank_world>, const std::string&>(), "world"_a, "algorithm"_a,
            unlocked())
@@ -469,6 +537,12 @@ void bind_coll(nb::module_& m) {
            "send_places"_a, "receive_counts"_a, "receive_places"_a, "stream"_a.none(), unlocked())
       .def("exchange", &communicator::exchange, "messages"_a, "stream"_a.none(), unlocked())
       .def("barrier", &communicator::barrier, "stream"_a.none(), unlocked())
+      .def("all_reduce_rms_norm", &communicator::all_reduce_rms_norm, "out"_a, "residual_out"_a,
+           "inp"_a, "residual"_a, "weight"_a, "rows"_a, "hidden"_a, "epsilon"_a, "type"_a,
+           "stream"_a.none(), unlocked())
+      .def("all_reduce_quantise", &communicator::all_reduce_quantise, "out"_a, "sum"_a, "inp"_a,
+           "scales"_a, "scale"_a, "rows"_a, "hidden"_a, "type"_a, "narrow"_a, "stream"_a.none(),
+           unlocked())
       .def("register_buffer", &communicator::register_buffer, "data"_a, "bytes"_a, unlocked())
       .def("unregister_buffer", &communicator::unregister_buffer, "data"_a, unlocked())
       .def("register_recorded", &communicator::register_recorded, unlocked())
@@ -484,8 +558,10 @@ void bind_coll(nb::module_& m) {
             return nb::make_tuple(to_string(how.algorithm), how.blocks, how.direct, how.why);
           },
           "out"_a, "inp"_a, "bytes"_a)
+      .def("mark", &communicator::mark, "stream"_a, unlocked())
       .def("close", &communicator::close)
-      .def_prop_ro("closed", &communicator::closed);
+      .def_prop_ro("closed", &communicator::closed)
+      .def_prop_ro("given_back", &communicator::given_back);
 }
 
 }  // namespace

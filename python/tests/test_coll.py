@@ -1,9 +1,12 @@
 """Every collective against NumPy, on ranks that are threads."""
 
+import gc
+from contextlib import nullcontext as nothing
+
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import on_ranks, values
+from conftest import HEAP, on_ranks, values
 
 import crosswarp
 
@@ -511,3 +514,88 @@ def test_a_closed_communicator_is_refused():
         assert told.value.code == "invalid_argument" and told.value.peer is None
 
     on_ranks(2, rank_main)
+
+
+def test_dropped_communicators_give_their_memory_back():
+    def rank_main(world):
+        many = 3 * HEAP // memory_of_one(world)
+        for i in range(many):  # as a cell of a notebook that is run again
+            coll = crosswarp.Coll(world)
+            if i % 10 == 0:
+                coll.all_reduce(np.ones(3))
+        for _ in range(many):
+            with crosswarp.Coll(world) as coll:
+                pass
+            assert coll._native.closed
+        return many
+
+    assert on_ranks(2, rank_main)[0] > 3
+
+
+def memory_of_one(world):
+    """Bytes of the heap, at least: how many there are until it is full."""
+    alive = []
+    try:  # pytest.raises would keep this frame
+        while True:
+            alive.append(crosswarp.Coll(world))
+    except crosswarp.Error as full:
+        assert full.code == "out_of_memory" and len(alive) > 2
+    return HEAP // (len(alive) + 1)
+
+
+def test_a_communicator_that_one_rank_keeps_works_on():
+    def rank_main(world):
+        kept = crosswarp.Coll(world)
+        x = np.ones(5000)
+        kept.register_buffer(x)
+        if world.rank == 1:
+            del kept
+        other = crosswarp.Coll(world)
+        if world.rank == 0:
+            # Its memory is there; the other rank is not.
+            assert kept.explain(x).direct and not kept._native.given_back
+            del kept
+        assert len(world._dropped) == 1  # what is registered lives until all ranks let it go
+        assert (other.all_reduce(x) == 2).all()
+        crosswarp.Coll(world)
+        assert not world._dropped
+
+    on_ranks(2, rank_main)
+
+
+def test_an_exception_leaves_a_communicators_block_without_waiting():
+    def rank_main(world):
+        x = np.ones(5000)
+        if world.rank == 0:
+            with pytest.raises(KeyError), crosswarp.Coll(world) as coll:
+                coll.register_buffer(x)
+                raise KeyError
+        else:
+            coll = crosswarp.Coll(world)
+            coll.register_buffer(x)
+        world.barrier()  # the next meeting of both
+        with pytest.raises(crosswarp.Error, match="closed") if world.rank == 0 else nothing():
+            coll.explain(x)
+
+    on_ranks(2, rank_main, timeout=20)
+
+
+def test_registered_arrays_outlive_what_a_function_of_run_forgets():
+    ended = []
+
+    class Noted(np.ndarray):
+        def __del__(self):
+            if self.base is None:
+                ended.append(natives[0].ended)
+
+    natives = []
+
+    def rank_main(world):
+        natives.append(world._native)
+        coll = crosswarp.Coll(world)
+        x = Noted(5000)
+        coll.register_buffer(x)
+
+    on_ranks(1, rank_main)
+    gc.collect()
+    assert ended == [True]

@@ -46,12 +46,35 @@ def test_should_use():
     with_each(2, use, max_size=1024)
 
 
+def test_should_use_never_raises():
+    class Fake:  # as the fake tensors of torch.compile, which have no memory
+        def __dlpack_device__(self):
+            raise RuntimeError("no data pointer")
+
+    class Worse:
+        def __dlpack__(self, **_):
+            raise KeyError("anything")
+
+    def use(fa):
+        assert not fa.should_use(Fake())
+        assert not fa.should_use(Worse())
+
+    with_each(1, use)
+
+
 def test_a_closed_one_is_not_to_be_used():
     fa = FastAllreduce(0, 1, device="cpu")
     assert (fa.rank, fa.world_size) == (0, 1)
     fa.close()
     fa.close()
     assert not fa.should_use(np.ones(3))
+
+
+def test_other_collectives_of_its_communicator():
+    def use(fa):
+        assert (fa.coll.all_gather(np.full(300, fa.rank))[::300] == [0, 1]).all()
+
+    with_each(2, use, max_size=1024)
 
 
 def test_registered_buffers_are_used_in_place():

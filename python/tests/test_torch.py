@@ -69,6 +69,56 @@ def test_bad_tensors():
     on_ranks(1, rank_main)
 
 
+def test_views_that_change_numbers_are_refused():
+    """Their memory has the numbers before that; they were sent as they are."""
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        c = torch.tensor([1 + 2j, 3 - 4j])
+        with pytest.raises(TypeError, match=r"pass its resolve_conj\(\)"):
+            coll.all_gather(c.conj())
+        with pytest.raises(TypeError, match=r"pass its resolve_neg\(\)"):
+            coll.all_gather(c.conj().imag)
+        assert torch.equal(coll.all_gather(c.conj().resolve_conj()), c.conj())
+        assert torch.equal(coll.all_gather(c.conj().imag.contiguous().resolve_neg()), -c.imag)
+
+    on_ranks(1, rank_main)
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer")
+def test_fake_tensors_are_not_to_be_used():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with crosswarp.FastAllreduce(0, 1, device="cpu") as fa:
+        with FakeTensorMode():
+            fake = torch.ones(3)
+            assert not fa.should_use(fake)
+            with pytest.raises((TypeError, RuntimeError)):  # as PyTorch's version does
+                fa.all_reduce(fake)
+        assert fa.should_use(torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_sums_that_go_on(dtype):
+    shape, kind = (3, 5, 100), getattr(torch, dtype)
+
+    def rank_main(world):
+        coll = crosswarp.Coll(world)
+        x = torch.arange(1500).reshape(shape).remainder(7).to(kind)
+        weight = torch.linspace(0.5, 2, 100).to(kind)
+        out, summed = coll.all_reduce_rms_norm(x, x, weight)
+        assert torch.equal(summed, 3 * x)
+        want = torch.nn.functional.rms_norm(summed.double(), (100,), weight.double(), 1e-6)
+        torch.testing.assert_close(out, want.to(kind))
+        got = coll.all_reduce_quantise(x, dtype=torch.float8_e5m2)
+        assert got.out.dtype == torch.float8_e5m2 and got.scales.shape == (3, 5)
+        assert torch.equal(got.sum, 2 * x)
+        back = got.out.double() * got.scales.double().unsqueeze(-1)
+        torch.testing.assert_close(back, got.sum.double(), rtol=0.13, atol=1e-4)
+
+    on_ranks(2, rank_main)
+
+
 # ---- custom operations, in a world of one: torch.compile is not for several threads
 
 
@@ -91,6 +141,10 @@ def test_operations_are_what_they_say(group):
         (ops.all_to_all, (x, group)),
         (ops.all_reduce_, (x.clone(), group, "sum")),
         (ops.broadcast_, (x.clone(), group, 0)),
+        (ops.all_reduce_rms_norm, (x, x + 1, torch.ones(3), group, 1e-5)),
+        (ops.all_reduce_rms_norm_, (x.clone(), x + 1, torch.ones(3), group)),
+        (ops.all_reduce_quantise, (x, group)),
+        (ops.all_reduce_quantise, (x, group, "float8_e5m2", 0.5)),
     ]:
         # Schema, fake implementation and dispatch, as PyTorch checks them.
         torch.library.opcheck(op, arguments)
@@ -105,6 +159,31 @@ def test_compiled(group):
 
     x = torch.arange(6.0).reshape(2, 3)
     assert torch.equal(step(x), (x * 2 + 1).t())
+
+
+def test_a_layer_of_inference_compiled(group):
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def layer(x, residual, weight):
+        x, residual = ops.all_reduce_rms_norm(x, residual, weight, group)
+        rounded, scales = torch.ops.crosswarp.all_reduce_quantise(x, group)
+        ops.all_reduce_rms_norm_(x, residual, weight, group)
+        return x, residual, rounded.float() * scales.unsqueeze(-1)
+
+    x, residual, weight = torch.randn(4, 64), torch.randn(4, 64), torch.rand(64)
+    normed, summed, back = layer(x, residual, weight)
+
+    def norm(x):
+        return torch.nn.functional.rms_norm(x, (64,), weight, 1e-6)
+
+    first = norm(x + residual)
+    torch.testing.assert_close(back, first, rtol=0.07, atol=1e-3)
+    torch.testing.assert_close(summed, first + x + residual)
+    torch.testing.assert_close(normed, norm(summed))
+
+
+def test_conjugates_of_operations_are_resolved(group):
+    c = torch.tensor([1 + 2j, 3 - 4j])
+    assert torch.equal(ops.all_gather(c.conj(), group), c.conj())
 
 
 def test_a_group_that_is_not_there():
@@ -140,6 +219,65 @@ def test_in_order_with_the_current_stream(gpu):
         out = gpu.all_reduce(x, stream=name)
         gpu.check(stream=name)
         assert (out == 1).all()
+
+
+@needs_gpu
+def test_a_named_stream_leaves_the_current_ones_memory_alone(gpu):
+    """The current stream's allocator gives out again what pending work there still reads."""
+    count, named = 1 << 20, torch.cuda.Stream()
+    x = torch.ones(count, device="cuda")
+    torch.cuda.synchronize()
+    for _ in range(5):
+        read = torch.full((count,), 3.0, device="cuda")
+        torch.cuda._sleep(20_000_000)
+        twice = read * 2  # late
+        del read
+        out = gpu.all_reduce(x, stream=named)
+        torch.cuda.synchronize()
+        assert (twice == 6).all() and (out == 1).all()
+
+
+@needs_gpu
+def test_what_a_named_stream_reads_may_be_dropped(gpu):
+    count, named = 1 << 20, torch.cuda.Stream()
+    for _ in range(5):
+        x = torch.full((count,), 5.0, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(named):
+            torch.cuda._sleep(20_000_000)
+        out = gpu.all_reduce(x, stream=named)  # late
+        del x
+        torch.zeros(count, device="cuda")
+        torch.cuda.synchronize()
+        assert (out == 5).all()
+
+
+@needs_gpu
+def test_a_layer_of_inference_in_a_graph(gpu):
+    x, residual = (torch.randn(16, 512, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    weight = torch.rand(512, device="cuda", dtype=torch.bfloat16)
+    want, summed = gpu.all_reduce_rms_norm(x, residual, weight)
+    quantised = gpu.all_reduce_quantise(want)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(summed, x + residual)
+    root = summed.float().square().mean(-1, keepdim=True).add(1e-6).sqrt()
+    torch.testing.assert_close(
+        want.float(), summed.float() / root * weight.float(), rtol=0.02, atol=0.02
+    )
+    out, residual_out = torch.empty_like(x), torch.empty_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gpu.all_reduce_rms_norm(x, residual, weight, out, residual_out)
+        rounded, scales, _ = gpu.all_reduce_quantise(out)
+    for _ in range(2):
+        out.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, want) and torch.equal(residual_out, summed)
+        assert torch.equal(scales, quantised.scales)
+        assert torch.equal(rounded.view(torch.uint8), quantised.out.view(torch.uint8))
+    gpu.check()
+    del graph
 
 
 @needs_gpu
