@@ -36,6 +36,9 @@ struct channel_set {
   channel_set(world& w, const channel_sizes& sizes, const buffer<int>& runs,
               std::uint32_t first_epoch);
 
+  /// The fault word that calls return: 0, or a status, and the rank that disagrees if it is known.
+  [[nodiscard]] fault_word failed() const;
+
   std::size_t channel_bytes;
   std::size_t rank_bytes;  // of all channels
   bool images;
@@ -48,6 +51,8 @@ struct channel_set {
  private:
   /// Heaps, each moved to the piece that is, or shows, that rank's.
   [[nodiscard]] std::vector<device::peer> peers_of(const world& w) const;
+  /// Where this rank's own piece begins.
+  [[nodiscard]] std::size_t own_place() const;
 };
 
 }  // namespace crosswarp::coll_impl

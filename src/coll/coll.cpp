@@ -196,9 +196,14 @@ void coll::check(stream* on) {
   stream& s = state_->on(on);
   const auto disagree = [&] {
     if (*state_->outcome.data() != status::invalid) return;
+    const int who = fault_rank(state_->queued.failed());
     throw error(errc::asymmetric, "coll",
-                "ranks made different calls, or with other counts, lengths of messages, types, "
-                "operations, roots or places in symmetric or registered memory");
+                who < 0 ? "ranks made different calls, or with other counts, lengths of messages, "
+                          "types, operations, roots or places in symmetric or registered memory"
+                        : "it made another call than this rank, or with another count, length of a "
+                          "message, type, operation, root or place in symmetric or registered "
+                          "memory",
+                who);
   };
   try {
     s.sync();
