@@ -10,6 +10,9 @@
 
 namespace crosswarp::coll_impl {
 
+/// No memory has more, and twice as much is still a number.
+constexpr std::size_t most_bytes = ~std::size_t{0} / 2;
+
 /// Each rank has its part of a shelf in all_to_all.
 constexpr std::size_t least_shelf(int ranks) {
   return std::max<std::size_t>(4096, 64 * static_cast<std::size_t>(ranks));

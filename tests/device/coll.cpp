@@ -722,8 +722,66 @@ TEST(Mismatches, MemoryThatIsMissingThrowsAtOnce) {
     EXPECT_THROW(all.all_gather(none, some.data(), 4), cw::error);
     EXPECT_THROW(all.all_to_all(some.data(), none, 4), cw::error);
     EXPECT_THROW(all.broadcast(none, 4, 0), cw::error);
+    const auto type = cw::data_type::f32;
+    const int me = w.rank();
+    EXPECT_THROW(all.reduce(none, some.data(), 4, type, coll_op::sum, me), cw::error);
+    EXPECT_THROW(all.gather(none, some.data(), 4, me), cw::error);
+    EXPECT_THROW(all.gather(some.data(), none, 4, 0), cw::error);
+    EXPECT_THROW(all.scatter(none, some.data(), 4, 0), cw::error);
+    EXPECT_THROW(all.scatter(some.data(), none, 4, me), cw::error);
+    const std::vector<std::size_t> four(static_cast<std::size_t>(w.size()), 4);
+    const std::vector<std::size_t> zero(four.size());
+    EXPECT_THROW(all.all_gather_v(none, some.data(), four, zero), cw::error);
+    EXPECT_THROW(all.all_gather_v(some.data(), none, four, zero), cw::error);
+    EXPECT_THROW(all.gather_v(none, some.data(), four, zero, me), cw::error);
+    EXPECT_THROW(all.gather_v(some.data(), none, four, zero, 0), cw::error);
+    EXPECT_THROW(all.scatter_v(none, some.data(), four, zero, 0), cw::error);
+    EXPECT_THROW(all.scatter_v(some.data(), none, four, zero, me), cw::error);
+    EXPECT_THROW(all.reduce_scatter_v(none, some.data(), four, zero, type, coll_op::sum),
+                 cw::error);
+    EXPECT_THROW(all.reduce_scatter_v(some.data(), none, four, zero, type, coll_op::sum),
+                 cw::error);
+    EXPECT_THROW(all.all_to_all_v(none, some.data(), {four, zero, four, zero}), cw::error);
+    EXPECT_THROW(all.all_to_all_v(some.data(), none, {four, zero, four, zero}), cw::error);
     all.all_reduce(none, static_cast<const float*>(none), 0);
     all.check();
+    w.barrier();
+  });
+}
+
+TEST(Mismatches, MessagesWithoutMemoryThrowAtOnce) {
+  with_ranks(2, [](cw::world& w) {
+    if (w.size() == 1) return;
+    cw::coll all(w);
+    const int other = w.rank() == 0 ? 1 : 0;
+    const cw::coll::message one{cw::coll::message::direction::send, nullptr, 4, other};
+    EXPECT_THROW(all.send(nullptr, 4, other), cw::error);
+    EXPECT_THROW(all.receive(nullptr, 4, other), cw::error);
+    EXPECT_THROW(all.exchange({&one, 1}), cw::error);
+    w.barrier();
+  });
+}
+
+/// Products of these are small numbers, or none.
+TEST(Mismatches, MoreThanMemoryCanHaveThrowsAtOnce) {
+  with_ranks(2, [](cw::world& w) {
+    cw::coll all(w);
+    cw::buffer<float> data(w.options().device, 8);
+    float* const p = data.data();
+    const auto type = cw::data_type::f32;
+    for (const std::size_t huge : {~std::size_t{0}, (~std::size_t{0} >> 2U) + 2}) {
+      EXPECT_THROW(all.all_reduce(p, p, huge, type, coll_op::sum), cw::error);
+      EXPECT_THROW(all.reduce(p, p, huge, type, coll_op::sum, 0), cw::error);
+      EXPECT_THROW(all.reduce_scatter(p, p, huge, type, coll_op::sum), cw::error);
+      EXPECT_THROW(cw::coll(w, {.shelf_bytes = huge}), cw::error);
+    }
+    const std::size_t huge = ~std::size_t{0} - 3;
+    EXPECT_THROW(all.all_gather(p, p, huge), cw::error);
+    EXPECT_THROW(all.gather(p, p, huge, 0), cw::error);
+    EXPECT_THROW(all.scatter(p, p, huge, 0), cw::error);
+    EXPECT_THROW(all.all_to_all(p, p, huge), cw::error);
+    EXPECT_THROW(all.broadcast(p, huge, 0), cw::error);
+    EXPECT_THROW(all.send(p, huge, w.rank() == 0 ? 1 : 0), cw::error);
     w.barrier();
   });
 }
