@@ -249,6 +249,72 @@ TEST(AllReduceOfSpecialNumbers, NaNsAndInfinitiesAreKept) {
   });
 }
 
+/// minimum and maximum as IEEE 754-2019 has them: a NaN stays, and -0 is less than 0.
+template <class A>
+A least(A a, A b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<A>::quiet_NaN();
+  if (a == b) return std::signbit(a) ? a : b;
+  return a < b ? a : b;
+}
+
+/// Every pair of these on two ranks. What comes is what the accumulator has of it, rounded: so
+/// infinities are NaNs in a type that has none.
+template <class T>
+void special_numbers(cw::world& w) {
+  using A = dev::accumulator_t<T>;
+  if (w.size() != 2) return;
+  const A inf = std::numeric_limits<A>::infinity();
+  const A nan = std::numeric_limits<A>::quiet_NaN();
+  const A largest = std::is_same_v<T, dev::half>       ? A(65504)
+                    : std::is_same_v<T, dev::fp8_e4m3> ? A(448)
+                    : std::is_same_v<T, dev::fp8_e5m2> ? A(57344)
+                                                       : std::numeric_limits<A>::max() / 2;
+  const std::vector<A> all = {inf, -inf, nan, 0, A(-0.0), 1, -3, largest, -largest};
+  std::vector<T> in[2];
+  for (const A a : all) {
+    for (const A b : all) {
+      in[0].push_back(dev::narrow<T>(a));
+      in[1].push_back(dev::narrow<T>(b));
+    }
+  }
+  cw::coll calls(w);
+  cw::buffer<T> data(w.options().device, in[0].size());
+  for (const auto op : {coll_op::sum, coll_op::prod, coll_op::min, coll_op::max, coll_op::avg}) {
+    data.write(in[w.rank()]);
+    w.barrier();
+    calls.all_reduce(data.data(), data.data(), in[0].size(), cw::data_type_of<T>::value, op);
+    calls.check();
+    w.barrier();
+    const auto got = data.read();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const A a = dev::widen(in[0][i]);
+      const A b = dev::widen(in[1][i]);
+      const A exact = op == coll_op::sum    ? a + b
+                      : op == coll_op::prod ? a * b
+                      : op == coll_op::min  ? least(a, b)
+                      : op == coll_op::max  ? -least(-a, -b)
+                                            : (a + b) / 2;
+      const A want = dev::widen(dev::narrow<T>(exact));
+      const A is = dev::widen(got[i]);
+      const bool same =
+          std::isnan(want) ? std::isnan(is) : is == want && std::signbit(is) == std::signbit(want);
+      EXPECT_TRUE(same) << to_string(op) << " of " << to_string(cw::data_type_of<T>::value) << " "
+                        << a << " and " << b << " is " << is << ", not " << want;
+    }
+  }
+}
+
+TEST(AllReduceOfSpecialNumbers, IsWhatTheAccumulatorHasOfThemInEveryType) {
+  with_ranks(2, [](cw::world& w) {
+    special_numbers<double>(w);
+    special_numbers<float>(w);
+    special_numbers<dev::half>(w);
+    special_numbers<dev::bfloat16>(w);
+    special_numbers<dev::fp8_e4m3>(w);
+    special_numbers<dev::fp8_e5m2>(w);
+  });
+}
+
 // ---- the input is the caller's again
 
 /// All ranks write their input as soon as the call is over: nobody may still be reading it.

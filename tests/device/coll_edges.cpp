@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <thread>
 
@@ -252,6 +253,59 @@ TEST(AFailureInAnotherChannel, IsReturnedByAllThreadsOfACall) {
     w.stream().sync();
     w.barrier();
     EXPECT_EQ(out.read(), std::vector<status>(threads, status::invalid));
+  });
+}
+
+// ---- an operation of one's own
+
+struct hypotenuse {
+  static constexpr int what = 100;
+  template <class A>
+  CW_FN A operator()(A a, A b) const {
+    return std::sqrt(a * a + b * b);  // in the order of ranks
+  }
+  template <class A>
+  CW_FN A finish(A a, int /*ranks*/) const {
+    return a;
+  }
+};
+/// The same but for its number.
+struct another : hypotenuse {
+  static constexpr int what = 101;
+};
+
+struct own_operation {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, double* data,
+                        bool differs, coll_algorithm how, status* out) const {
+    const status s = differs ? with.all_reduce(k.block(), data, data, 20, another{}, how)
+                             : with.all_reduce(k.block(), data, data, 20, hypotenuse{}, how);
+    if (k.thread_index() == 0) *out = s;
+  }
+};
+
+TEST(AnOperationOfOnesOwn, IsMadeInTheOrderOfRanksAndToldFromOthersByItsNumber) {
+  with_ranks(3, [](cw::world& w) {
+    cw::buffer<double> data(w.options().device, 20);
+    const cw::buffer<status> out(w.options().device, 1);
+    double want = 1;
+    for (int r = 1; r < w.size(); ++r) want = hypotenuse{}(want, static_cast<double>(r + 1));
+    const auto call = [&](const cw::coll& all, bool differs, coll_algorithm how) {
+      data.write(std::vector<double>(20, w.rank() + 1));
+      w.barrier();
+      cw::launch(w.stream(), {.threads = 4}, own_operation{}, all.device(), data.data(), differs,
+                 how, out.data());
+      w.stream().sync();
+      w.barrier();
+      return out.read().front();
+    };
+    const cw::coll all(w, {.channels = 1, .shelf_bytes = 4096});
+    for (const auto how : {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot,
+                           coll_algorithm::ring}) {
+      EXPECT_EQ(call(all, false, how), status::ok);
+      for (const double x : data.read()) EXPECT_NEAR(x, want, 1e-14) << to_string(how);
+    }
+    if (w.size() == 1) return;
+    EXPECT_EQ(call(all, w.rank() == 1, coll_algorithm::pull), status::invalid);
   });
 }
 
