@@ -54,7 +54,7 @@ struct place {
   int line;
   [[noreturn]] void refuse(const std::string& why) const {
     throw error(errc::invalid_argument, file + ":" + std::to_string(line),
-                why + "; mend it, or remove it and run crosswarp tune");
+                why + "; mend it, or run crosswarp tune --replace");
   }
 };
 
