@@ -70,12 +70,13 @@ int bench(const bench_options& o);
 struct tune_options {
   std::vector<int> ranks;  ///< none: 2, 4 and 8
   std::string device = "cpu";
-  std::string out;     ///< empty: where collectives look for it
-  bool quick = false;  ///< fewer samples
-  bool times = false;  ///< show what was measured
+  std::string out;       ///< empty: where collectives look for it
+  bool quick = false;    ///< fewer samples
+  bool times = false;    ///< show what was measured
+  bool replace = false;  ///< the file is not read: it may be none
 };
 /// Measures collectives and writes the table by which they choose; what it says of other devices
-/// and ranks stays.
+/// and ranks stays, unless it is replaced.
 int tune(const tune_options& o);
 
 struct coll_test_options {

@@ -157,6 +157,9 @@ void add_tune(CLI::App& app, tool::tune_options& o) {
                    "The file (where collectives look for it, see CROSSWARP_TUNING)");
   tune->add_flag("--quick", o.quick, "About a quarter of the samples");
   tune->add_flag("--times", o.times, "Show what was measured");
+  tune->add_flag("--replace", o.replace,
+                 "Write a new table in place of the file, also where that is none; else what it "
+                 "says of other devices and ranks stays");
 }
 
 void add_graph(CLI::App& app, tool::graph_options& o) {

@@ -77,7 +77,7 @@ int tune(const tune_options& o) {
   s.quick = o.quick;
   s.bytes_to = s.processes ? 1U << 20U : 4U << 20U;
   coll_impl::tuning_table table;
-  if (fs::exists(file)) table = coll_impl::read_tuning(file);
+  if (!o.replace && fs::exists(file)) table = coll_impl::read_tuning(file);
   replacement next(file);
   const std::string device = coll_impl::description_of(s.device);
   std::vector<int> ranks = o.ranks;

@@ -84,11 +84,22 @@ channel_set::channel_set(world& w, const channel_sizes& sizes, const buffer<int>
     view.image_bytes = rank_bytes;
   }
   if (first_epoch == 0) return;
-  const std::size_t own = images ? static_cast<std::size_t>(w.rank()) * rank_bytes : 0;
   for (std::size_t c = 0; c < static_cast<std::size_t>(sizes.channels); ++c) {
     work.write(std::as_bytes(std::span(&first_epoch, 1)),
-               own + c * channel_bytes + device::coll::epoch_offset(w.size()));
+               own_place() + c * channel_bytes + device::coll::epoch_offset(w.size()));
   }
+}
+
+std::size_t channel_set::own_place() const {
+  return images ? static_cast<std::size_t>(view.rank) * rank_bytes : 0;
+}
+
+// All channels have the same.
+fault_word channel_set::failed() const {
+  std::uint32_t word = 0;
+  exec::copy_now(peers.device(), &word,
+                 work.data() + own_place() + device::coll::failed_offset(view.size), sizeof(word));
+  return word;
 }
 
 std::vector<device::peer> channel_set::peers_of(const world& w) const {

@@ -10,6 +10,9 @@
 
 namespace crosswarp::coll_impl {
 
+/// No memory has more, and twice as much is still a number.
+constexpr std::size_t most_bytes = ~std::size_t{0} / 2;
+
 /// Each rank has its part of a shelf in all_to_all.
 constexpr std::size_t least_shelf(int ranks) {
   return std::max<std::size_t>(4096, 64 * static_cast<std::size_t>(ranks));
@@ -36,6 +39,9 @@ struct channel_set {
   channel_set(world& w, const channel_sizes& sizes, const buffer<int>& runs,
               std::uint32_t first_epoch);
 
+  /// The fault word that calls return: 0, or a status, and the rank that disagrees if it is known.
+  [[nodiscard]] fault_word failed() const;
+
   std::size_t channel_bytes;
   std::size_t rank_bytes;  // of all channels
   bool images;
@@ -48,6 +54,8 @@ struct channel_set {
  private:
   /// Heaps, each moved to the piece that is, or shows, that rank's.
   [[nodiscard]] std::vector<device::peer> peers_of(const world& w) const;
+  /// Where this rank's own piece begins.
+  [[nodiscard]] std::size_t own_place() const;
 };
 
 }  // namespace crosswarp::coll_impl

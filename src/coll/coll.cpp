@@ -4,12 +4,20 @@
 
 namespace crosswarp {
 
+using coll_impl::most_bytes;
+
 coll::coll(world& w, const coll_options& options) {
   const std::size_t least = coll_impl::least_shelf(w.size());
   if (options.channels < 1 || options.shelf_bytes < least) {
     throw error(
         errc::invalid_argument, "coll",
         "at least one channel with a shelf of " + std::to_string(least) + " bytes is needed");
+  }
+  // Of each channel's two, with room for all that lies beside them.
+  if (options.shelf_bytes > most_bytes / 4 / static_cast<std::size_t>(options.channels)) {
+    throw error(errc::invalid_argument, "coll",
+                std::to_string(options.channels) + " channels with shelves of " +
+                    std::to_string(options.shelf_bytes) + " bytes are more than memory can have");
   }
   for (int pe = 0; pe < w.size(); ++pe) {
     if (!w.is_mapped(pe) && !w.has_proxy()) {
@@ -46,65 +54,87 @@ device::coll coll::device() const noexcept {
 
 coll::choice coll::explain(const void* out, const void* in, std::size_t bytes) const {
   const state& s = *state_;
-  const auto ranks = std::to_string(size()) + " ranks";
-  const int push_blocks = s.blocks_for(bytes, s.rules.push_per_block);
-  const std::size_t room = s.rules.push_per_block * static_cast<std::size_t>(push_blocks);
-  const coll_algorithm asked = s.options.algorithm;
-  if (s.queued.images && asked == coll_algorithm::push) {
-    return {coll_algorithm::pull, s.blocks_for(bytes), false,
-            "push was asked for in coll_options, but not all ranks are mapped"};
-  }
-  if (asked == coll_algorithm::push && bytes > room) {
-    return {coll_algorithm::pull, s.blocks_for(bytes), false,
-            "push was asked for in coll_options, but there is room for " + std::to_string(room) +
-                " bytes"};
+  const state::chosen how = s.choose(out, in, bytes);
+  const std::size_t room = s.room_to_push(bytes);
+  const auto up_to = [&](const char* words, std::size_t limit) {
+    return words + std::to_string(limit) + " bytes (by " + s.tuning.source + ") ";
+  };
+  const auto why = [&]() -> std::string {
+    switch (how.why) {
+      case state::reason::asked:
+        return "asked for in coll_options";
+      case state::reason::push_unmapped:
+        return "push was asked for in coll_options, but not all ranks are mapped";
+      case state::reason::push_no_room:
+        return "push was asked for in coll_options, but there is room for " + std::to_string(room) +
+               " bytes";
+      case state::reason::short_afar:
+        return up_to("up to ", s.rules.pull_bytes) +
+               "everything is sent to ranks that are not mapped";
+      case state::reason::long_afar:
+        return "long, and not all ranks are mapped";
+      case state::reason::long_ring:
+        return "long, and ranks are on " + std::to_string(s.runs.size() - 1) +
+               " machines: each of them sends every element once";
+      case state::reason::shortest:
+        return up_to("up to ", s.rules.push_bytes) +
+               "a meeting takes longer than sending everything to everybody";
+      case state::reason::middle:
+        return up_to("up to ", s.rules.pull_bytes) + std::to_string(size()) +
+               " ranks read everything faster than they meet twice";
+      case state::reason::long_one:
+        break;
+    }
+    return up_to("above ", std::max(s.rules.push_bytes, s.rules.pull_bytes)) +
+           (how.direct ? "two meetings cost less than what they save; both are symmetric or "
+                         "registered memory: each element is read and written once"
+                       : "two meetings cost less than what they save; through the communicator's "
+                         "own memory, as the caller's is neither symmetric nor registered");
+  };
+  return {how.algorithm, how.blocks, how.direct, why()};
+}
+
+std::size_t coll::state::room_to_push(std::size_t bytes) const {
+  return rules.push_per_block * static_cast<std::size_t>(blocks_for(bytes, rules.push_per_block));
+}
+
+coll::state::chosen coll::state::choose(const void* out, const void* in, std::size_t bytes) const {
+  const int push_blocks = blocks_for(bytes, rules.push_per_block);
+  const int long_blocks = blocks_for(bytes, rules.long_per_block);
+  const std::size_t room = room_to_push(bytes);
+  const coll_algorithm asked = options.algorithm;
+  if (asked == coll_algorithm::push && (queued.images || bytes > room)) {
+    return {coll_algorithm::pull, blocks_for(bytes), false,
+            queued.images ? reason::push_unmapped : reason::push_no_room};
   }
   if (asked != coll_algorithm::automatic) {
-    return {asked, asked == coll_algorithm::push ? push_blocks : s.blocks_for(bytes), false,
-            "asked for in coll_options"};
+    return {asked, asked == coll_algorithm::push ? push_blocks : blocks_for(bytes), false,
+            reason::asked};
   }
-  const auto bytes_by = [&](std::size_t limit) {
-    return std::to_string(limit) + " bytes (by " + s.tuning.source + ") ";
-  };
-  if (s.queued.images) {
-    if (bytes <= s.rules.pull_bytes) {
-      return {coll_algorithm::pull, s.blocks_for(bytes), false,
-              "up to " + bytes_by(s.rules.pull_bytes) +
-                  "everything is sent to ranks that are not mapped"};
+  if (queued.images) {
+    if (bytes <= rules.pull_bytes) {
+      return {coll_algorithm::pull, blocks_for(bytes), false, reason::short_afar};
     }
-    if (bytes <= s.two_shot_bytes()) {
-      return {coll_algorithm::two_shot, s.blocks_for(bytes, s.rules.long_per_block), false,
-              "long, and not all ranks are mapped"};
+    if (bytes <= two_shot_bytes()) {
+      return {coll_algorithm::two_shot, long_blocks, false, reason::long_afar};
     }
-    return {coll_algorithm::ring, s.blocks_for(bytes, s.rules.long_per_block), false,
-            "long, and ranks are on " + std::to_string(s.runs.size() - 1) +
-                " machines: each of them sends every element once"};
+    return {coll_algorithm::ring, long_blocks, false, reason::long_ring};
   }
-  if (bytes <= std::min(s.rules.push_bytes, room)) {
-    return {coll_algorithm::push, push_blocks, false,
-            "up to " + bytes_by(s.rules.push_bytes) +
-                "a meeting takes longer than sending everything to everybody"};
+  if (bytes <= std::min(rules.push_bytes, room)) {
+    return {coll_algorithm::push, push_blocks, false, reason::shortest};
   }
-  if (bytes <= s.rules.pull_bytes) {
-    return {coll_algorithm::pull, s.blocks_for(bytes, s.rules.per_block / 2), false,
-            "up to " + bytes_by(s.rules.pull_bytes) + ranks +
-                " read everything faster than they meet twice"};
+  if (bytes <= rules.pull_bytes) {
+    return {coll_algorithm::pull, blocks_for(bytes, rules.per_block / 2), false, reason::middle};
   }
-  const bool direct = s.buffers.find(out, bytes) && s.buffers.find(in, bytes);
-  return {coll_algorithm::two_shot, s.blocks_for(bytes, s.rules.long_per_block), direct,
-          "above " + bytes_by(std::max(s.rules.push_bytes, s.rules.pull_bytes)) +
-              (direct ? "two meetings cost less than what they save; both are symmetric or "
-                        "registered memory: "
-                        "each element is read and written once"
-                      : "two meetings cost less than what they save; through the communicator's "
-                        "own memory, as the caller's is neither symmetric nor registered")};
+  const bool direct = buffers.find(out, bytes) && buffers.find(in, bytes);
+  return {coll_algorithm::two_shot, long_blocks, direct, reason::long_one};
 }
 
 void coll::all_reduce(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                       stream* on) {
   state::need_both("all_reduce", out, in, count);
-  const std::size_t bytes = count * size_of(type);
-  const choice how = explain(out, in, bytes);
+  const std::size_t bytes = state::bytes_of("all_reduce", count, size_of(type));
+  const state::chosen how = state_->choose(out, in, bytes);
   call c = state_->make(out, in, count);
   c.op = op;
   c.how = how.algorithm;
@@ -123,10 +153,11 @@ void coll::reduce(void* out, const void* in, std::size_t count, data_type type, 
                   int root, stream* on) {
   state::need("reduce", "in", in, count);
   state_->check_root("reduce", root);
+  if (rank() == root) state::need("reduce", "out", out, count);
+  const std::size_t bytes = state::bytes_of("reduce", count, size_of(type));
   call c = state_->make(out, in, count);
   c.op = op;
   c.root = root;
-  const std::size_t bytes = count * size_of(type);
   state_->reduce(coll_impl::reduction_kind::reduce, c, type,
                  state_->shape_for(bytes, state_->blocks_for(bytes), false), on);
 }
@@ -134,21 +165,23 @@ void coll::reduce(void* out, const void* in, std::size_t count, data_type type, 
 void coll::reduce_scatter(void* out, const void* in, std::size_t count, data_type type, coll_op op,
                           stream* on) {
   state::need_both("reduce_scatter", out, in, count);
+  const std::size_t bytes = state_->bytes_of_all("reduce_scatter", count, size_of(type));
   call c = state_->make(out, in, count);
   c.op = op;
-  const std::size_t bytes = count * size_of(type) * static_cast<std::size_t>(size());
   state_->reduce(coll_impl::reduction_kind::reduce_scatter, c, type,
                  state_->shape_for(bytes, state_->blocks_for(bytes), false), on);
 }
 
 void coll::all_gather(void* out, const void* in, std::size_t bytes, stream* on) {
   state::need_both("all_gather", out, in, bytes);
+  (void)state_->bytes_of_all("all_gather", bytes, 1);
   state_->move(coll_impl::move_kind::all_gather, state_->make(out, in, bytes), on);
 }
 
 void coll::broadcast(void* data, std::size_t bytes, int root, stream* on) {
   state::need("broadcast", "data", data, bytes);
   state_->check_root("broadcast", root);
+  (void)state::bytes_of("broadcast", bytes, 1);
   call c = state_->make(data, data, bytes);
   c.root = root;
   state_->move(coll_impl::move_kind::broadcast, c, on);
@@ -156,6 +189,9 @@ void coll::broadcast(void* data, std::size_t bytes, int root, stream* on) {
 
 void coll::gather(void* out, const void* in, std::size_t bytes, int root, stream* on) {
   state_->check_root("gather", root);
+  state::need("gather", "in", in, bytes);
+  if (rank() == root) state::need("gather", "out", out, bytes);
+  (void)state_->bytes_of_all("gather", bytes, 1);
   call c = state_->make(out, in, bytes);
   c.root = root;
   state_->move(coll_impl::move_kind::gather, c, on);
@@ -163,6 +199,9 @@ void coll::gather(void* out, const void* in, std::size_t bytes, int root, stream
 
 void coll::scatter(void* out, const void* in, std::size_t bytes, int root, stream* on) {
   state_->check_root("scatter", root);
+  state::need("scatter", "out", out, bytes);
+  if (rank() == root) state::need("scatter", "in", in, bytes);
+  (void)state_->bytes_of_all("scatter", bytes, 1);
   call c = state_->make(out, in, bytes);
   c.root = root;
   state_->move(coll_impl::move_kind::scatter, c, on);
@@ -170,6 +209,7 @@ void coll::scatter(void* out, const void* in, std::size_t bytes, int root, strea
 
 void coll::all_to_all(void* out, const void* in, std::size_t bytes, stream* on) {
   state::need_both("all_to_all", out, in, bytes);
+  (void)state_->bytes_of_all("all_to_all", bytes, 1);
   state_->move(coll_impl::move_kind::all_to_all, state_->make(out, in, bytes), on);
 }
 
@@ -196,9 +236,14 @@ void coll::check(stream* on) {
   stream& s = state_->on(on);
   const auto disagree = [&] {
     if (*state_->outcome.data() != status::invalid) return;
+    const int who = fault_rank(state_->queued.failed());
     throw error(errc::asymmetric, "coll",
-                "ranks made different calls, or with other counts, lengths of messages, types, "
-                "operations, roots or places in symmetric or registered memory");
+                who < 0 ? "ranks made different calls, or with other counts, lengths of messages, "
+                          "types, operations, roots or places in symmetric or registered memory"
+                        : "it made another call than this rank, or with another count, length of a "
+                          "message, type, operation, root or place in symmetric or registered "
+                          "memory",
+                who);
   };
   try {
     s.sync();

@@ -11,10 +11,10 @@ namespace {
 std::size_t checked_bytes(const char* name, std::size_t rows, std::size_t hidden,
                           std::size_t size) {
   if (hidden == 0) throw error(errc::invalid_argument, name, "rows of no elements");
-  if (rows > std::numeric_limits<std::size_t>::max() / size / hidden) {
+  if (rows > coll_impl::most_bytes / size / hidden) {
     throw error(errc::invalid_argument, name,
                 std::to_string(rows) + " rows of " + std::to_string(hidden) +
-                    " elements are more bytes than a number holds");
+                    " elements are more than memory can have");
   }
   return rows * hidden * size;
 }
@@ -22,7 +22,7 @@ std::size_t checked_bytes(const char* name, std::size_t rows, std::size_t hidden
 }  // namespace
 
 template <class T>
-void coll::state::queue(coll_impl::fused_call<T> c, std::size_t bytes, const choice& how,
+void coll::state::queue(coll_impl::fused_call<T> c, std::size_t bytes, const chosen& how,
                         stream* named) const {
   const std::size_t rows = c.rows.rows;
   const auto most = static_cast<std::size_t>(how.blocks);
@@ -57,7 +57,7 @@ void coll::all_reduce_rms_norm(const device::rms_norm_rows<T>& what, stream* on)
   }
   coll_impl::fused_call<T> c;
   c.rows = what;
-  state_->queue(c, bytes, explain(c.rows.out, c.rows.in, bytes), on);
+  state_->queue(c, bytes, state_->choose(c.rows.out, c.rows.in, bytes), on);
 }
 
 template <device::row_element T, device::fp8 F>
@@ -81,7 +81,7 @@ void coll::all_reduce_quantise(const device::quantise_rows<T, F>& what, stream* 
   c.quantised = what.out;
   c.scales = what.scales;
   c.scale = what.scale;
-  state_->queue(c, bytes, explain(c.rows.out, c.rows.in, bytes), on);
+  state_->queue(c, bytes, state_->choose(c.rows.out, c.rows.in, bytes), on);
 }
 
 template void coll::all_reduce_rms_norm(const device::rms_norm_rows<device::half>&, stream*);

@@ -28,6 +28,8 @@ void coll::state::queue(const char* name, std::span<const message> all, stream* 
               ? "rank " + std::to_string(one.with) + " is this one itself; copy instead"
               : "no rank " + std::to_string(one.with) + " among " + std::to_string(of->size()));
     }
+    state::need(name, "data", one.data, one.bytes);
+    (void)state::bytes_of(name, one.bytes, 1);
     const bool is_sent = one.way == message::direction::send;
     const auto [lane, is_new] = lanes.try_emplace({is_sent, one.with}, m.lanes);
     if (is_new) m.lane_blocks[m.lanes++] = 0;

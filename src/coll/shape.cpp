@@ -17,11 +17,16 @@ int multiprocessors(device_ref d) {
 }  // namespace
 
 /// A rank on a CPU is one thread. On a GPU ranks may share the multiprocessors: all their blocks
-/// have to be there at once, twice over when they are placed early. Measured on an H200, see
-/// docs/measurements/coll.md.
-shape_rules rules_for(world& w, const coll_tuning& tuning) {
+/// have to be there at once, twice over when they are placed early.
+int room_for_blocks(const world& w) {
   const device_ref d = w.options().device;
-  if (d.kind() == device_kind::cpu) {
+  if (d.kind() == device_kind::cpu) return 1;
+  return std::max(1, (multiprocessors(d) - 4) / world_impl::gathered_ranks(w.state()));
+}
+
+/// Measured on an H200, see docs/measurements/coll.md.
+shape_rules rules_for(device_kind kind, int ranks, int room, const coll_tuning& tuning) {
+  if (kind == device_kind::cpu) {
     const std::size_t push = 256;
     return {1,
             1,
@@ -34,9 +39,7 @@ shape_rules rules_for(world& w, const coll_tuning& tuning) {
             64U << 10U,
             0};
   }
-  const int ranks = w.size();
-  const int here = world_impl::gathered_ranks(w.state());
-  const int blocks = std::max(1, std::min((multiprocessors(d) - 4) / here, 128 / ranks));
+  const int blocks = std::max(1, std::min(room, 128 / ranks));
   // One warp is left for the words that ranks tell each other.
   const std::size_t push = ranks == 2 ? (small_block - 32) * 8 : (small_block / 2) * 8;
   // Two of each block's, and 8 MiB of the heap in all at most.
@@ -52,6 +55,17 @@ shape_rules rules_for(world& w, const coll_tuning& tuning) {
           tuning.pull,
           1U << 20U,
           ranks == 2 ? 4U << 20U : 1U << 20U};
+}
+
+launch_shape shape_for(const shape_rules& rules, std::size_t bytes, int blocks, bool pushes) {
+  launch_shape shape{.blocks = blocks, .threads = rules.threads};
+  if (bytes > rules.early_bytes) return shape;
+  const std::size_t packets = bytes / static_cast<std::size_t>(blocks) / 8;
+  const std::size_t threads = pushes ? std::min(small_block, round_up(packets, 32) + 32)
+                                     : std::min<std::size_t>(small_block, bytes);
+  shape.threads = std::min(rules.threads, static_cast<int>(std::max<std::size_t>(threads, 32)));
+  shape.place_early = true;
+  return shape;
 }
 
 }  // namespace crosswarp::coll_impl

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "crosswarp/coll.hpp"
+#include "crosswarp/launch.hpp"
 
 namespace crosswarp::coll_impl {
 
@@ -26,6 +27,14 @@ struct shape_rules {
   std::size_t two_shot_bytes;  ///< between machines; then a ring
   std::size_t early_bytes;     ///< up to here blocks are small, and placed early
 };
-shape_rules rules_for(world& w, const coll_tuning& tuning);
+/// `room`: blocks that each rank has room for; the same on all ranks, see chosen_tuning.
+shape_rules rules_for(device_kind kind, int ranks, int room, const coll_tuning& tuning);
+/// What this rank has room for.
+int room_for_blocks(const world& w);
+
+/// For so many bytes by so many blocks. A block that pushes has a thread for each packet, and a
+/// warp for the words that ranks tell each other. Large blocks are not placed early, nor is what
+/// follows them: it would take the place that other ranks' large blocks need.
+launch_shape shape_for(const shape_rules& rules, std::size_t bytes, int blocks, bool pushes);
 
 }  // namespace crosswarp::coll_impl

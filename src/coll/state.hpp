@@ -24,7 +24,8 @@ struct coll::state {
       : of(&w),
         options(o),
         tuning(coll_impl::agree_on_tuning(w, o)),
-        rules(coll_impl::rules_for(w, tuning.values)),
+        rules(
+            coll_impl::rules_for(w.options().device.kind(), w.size(), tuning.room, tuning.values)),
         runs(w.options().device, std::span<const int>(coll_impl::runs_of(w))),
         queued(w, coll_impl::sizes_for(w, {rules.blocks, rules.shelf, rules.push_per_block / 8}),
                runs, o.first_epoch),
@@ -63,20 +64,31 @@ struct coll::state {
     return blocks_for(bytes, rules.per_block);
   }
 
-  /// For so many bytes by so many blocks. A block that pushes has a thread for each packet, and a
-  /// warp for the words that ranks tell each other. Large blocks are not placed early, nor is what
-  /// follows them: it would take the place that other ranks' large blocks need.
   [[nodiscard]] launch_shape shape_for(std::size_t bytes, int blocks, bool pushes) const {
-    launch_shape shape{.blocks = blocks, .threads = rules.threads};
-    if (bytes > rules.early_bytes) return shape;
-    const std::size_t packets = bytes / static_cast<std::size_t>(blocks) / 8;
-    const std::size_t threads =
-        pushes ? std::min(coll_impl::small_block, coll_impl::round_up(packets, 32) + 32)
-               : std::min<std::size_t>(coll_impl::small_block, bytes);
-    shape.threads = static_cast<int>(std::max<std::size_t>(threads, 32));
-    shape.place_early = true;
-    return shape;
+    return coll_impl::shape_for(rules, bytes, blocks, pushes);
   }
+
+  // What all_reduce does, without the words for it: each call asks.
+  enum class reason : std::uint8_t {
+    asked,
+    push_unmapped,
+    push_no_room,
+    short_afar,
+    long_afar,
+    long_ring,
+    shortest,
+    middle,
+    long_one,
+  };
+  struct chosen {
+    coll_algorithm algorithm;
+    int blocks;
+    bool direct;
+    reason why;
+  };
+  [[nodiscard]] chosen choose(const void* out, const void* in, std::size_t bytes) const;
+  /// For packets of so many bytes, in as many blocks as they get.
+  [[nodiscard]] std::size_t room_to_push(std::size_t bytes) const;
 
   /// For a direct call: its memory as all ranks reach it. Returns what ranks have to agree on,
   /// which is nothing more for the heap alone: there it is the offsets.
@@ -120,6 +132,21 @@ struct coll::state {
     state::need(name, "in", in, count);
   }
 
+  /// Of `count` elements; sums and roundings of it stay in range.
+  static std::size_t bytes_of(const char* name, std::size_t count, std::size_t size) {
+    if (count > coll_impl::most_bytes / size) {
+      throw error(errc::invalid_argument, name,
+                  std::to_string(count) + " elements are more than memory can have");
+    }
+    return count * size;
+  }
+  /// Of as many for each rank.
+  [[nodiscard]] std::size_t bytes_of_all(const char* name, std::size_t count,
+                                         std::size_t size) const {
+    const auto ranks = static_cast<std::size_t>(of->size());
+    return bytes_of(name, count, size * ranks);
+  }
+
   void check_root(const char* name, int root) const {
     if (root < 0 || root >= of->size()) {
       throw error(errc::invalid_argument, name,
@@ -161,7 +188,7 @@ struct coll::state {
   void queue(const char* name, std::span<const message> all, stream* named) const;
   /// Whole rows for each block; all the rest is as all_reduce has it for as many bytes.
   template <class T>
-  void queue(coll_impl::fused_call<T> c, std::size_t bytes, const choice& how, stream* named) const;
+  void queue(coll_impl::fused_call<T> c, std::size_t bytes, const chosen& how, stream* named) const;
 
   world* of;
   coll_options options;

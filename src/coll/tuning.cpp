@@ -10,6 +10,7 @@
 #include <limits>
 #include <sstream>
 
+#include "coll/shape.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/options.hpp"
 
@@ -53,7 +54,7 @@ struct place {
   int line;
   [[noreturn]] void refuse(const std::string& why) const {
     throw error(errc::invalid_argument, file + ":" + std::to_string(line),
-                why + "; mend it, or remove it and run crosswarp tune");
+                why + "; mend it, or run crosswarp tune --replace");
   }
 };
 
@@ -118,6 +119,7 @@ struct told {
   coll_tuning values;
   std::size_t shelf_bytes = 0;
   std::int32_t channels = 0;
+  std::int32_t room = 1;
   coll_algorithm algorithm = coll_algorithm::automatic;
   bool failed = false;
 };
@@ -142,18 +144,20 @@ chosen_tuning choose(const world& w, const coll_options& options) {
     if (const std::string why = complaint_about(*options.tuning); !why.empty()) {
       throw error(errc::invalid_argument, "coll_options::tuning", why);
     }
-    return {*options.tuning, "coll_options"};
+    return {*options.tuning, "coll_options", 1};
   }
   const device_ref device = w.options().device;
   const coll_tuning defaults = default_tuning(device.kind(), w.size());
   const auto file = tuning_file_to_read();
-  if (!file) return {defaults, "the defaults"};
+  if (!file) return {defaults, "the defaults", 1};
   const tuning_table table = read_tuning(*file);
   const std::string description = description_of(device);
   const tuned* const found = find_tuning(table, description, w.size());
-  if (found != nullptr) return {found->values, *file};
-  return {defaults, "the defaults, as " + *file + " has no " + std::to_string(w.size()) +
-                        " ranks of " + description};
+  if (found != nullptr) return {found->values, *file, 1};
+  return {defaults,
+          "the defaults, as " + *file + " has no " + std::to_string(w.size()) + " ranks of " +
+              description,
+          1};
 }
 
 void check_same(const told& first, const told& other, int rank) {
@@ -294,6 +298,7 @@ chosen_tuning agree_on_tuning(world& w, const coll_options& options) {
   told mine;
   mine.shelf_bytes = options.shelf_bytes;
   mine.channels = options.channels;
+  mine.room = room_for_blocks(w);
   mine.algorithm = options.algorithm;
   std::string text;
   if (w.rank() == 0) {
@@ -309,11 +314,14 @@ chosen_tuning agree_on_tuning(world& w, const coll_options& options) {
   const auto all = w.allgather(packed(mine, text));
   const told first = unpacked(all.front(), text);
   if (first.failed) throw error(errc::invalid_argument, "tuning of collectives", text, 0);
+  int room = first.room;
   for (int rank = 1; rank < w.size(); ++rank) {
     std::string nothing;
-    check_same(first, unpacked(all[static_cast<std::size_t>(rank)], nothing), rank);
+    const told other = unpacked(all[static_cast<std::size_t>(rank)], nothing);
+    check_same(first, other, rank);
+    room = std::min(room, other.room);
   }
-  return {first.values, text};
+  return {first.values, text, room};
 }
 
 }  // namespace crosswarp::coll_impl

@@ -49,6 +49,7 @@ coll_tuning default_tuning(device_kind kind, int ranks);
 struct chosen_tuning {
   coll_tuning values;
   std::string source;  ///< a file's name, "the defaults", ...
+  int room = 1;        ///< blocks for which all ranks have room; GPUs may be of several kinds
 };
 /// Rank 0's, for all: they have to choose alike, and may be on machines with other files.
 /// Collective. Throws error on all ranks: what is wrong with rank 0's, or error(asymmetric) when

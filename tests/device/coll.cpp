@@ -249,6 +249,72 @@ TEST(AllReduceOfSpecialNumbers, NaNsAndInfinitiesAreKept) {
   });
 }
 
+/// minimum and maximum as IEEE 754-2019 has them: a NaN stays, and -0 is less than 0.
+template <class A>
+A least(A a, A b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<A>::quiet_NaN();
+  if (a == b) return std::signbit(a) ? a : b;
+  return a < b ? a : b;
+}
+
+/// Every pair of these on two ranks. What comes is what the accumulator has of it, rounded: so
+/// infinities are NaNs in a type that has none.
+template <class T>
+void special_numbers(cw::world& w) {
+  using A = dev::accumulator_t<T>;
+  if (w.size() != 2) return;
+  const A inf = std::numeric_limits<A>::infinity();
+  const A nan = std::numeric_limits<A>::quiet_NaN();
+  const A largest = std::is_same_v<T, dev::half>       ? A(65504)
+                    : std::is_same_v<T, dev::fp8_e4m3> ? A(448)
+                    : std::is_same_v<T, dev::fp8_e5m2> ? A(57344)
+                                                       : std::numeric_limits<A>::max() / 2;
+  const std::vector<A> all = {inf, -inf, nan, 0, A(-0.0), 1, -3, largest, -largest};
+  std::vector<T> in[2];
+  for (const A a : all) {
+    for (const A b : all) {
+      in[0].push_back(dev::narrow<T>(a));
+      in[1].push_back(dev::narrow<T>(b));
+    }
+  }
+  cw::coll calls(w);
+  cw::buffer<T> data(w.options().device, in[0].size());
+  for (const auto op : {coll_op::sum, coll_op::prod, coll_op::min, coll_op::max, coll_op::avg}) {
+    data.write(in[w.rank()]);
+    w.barrier();
+    calls.all_reduce(data.data(), data.data(), in[0].size(), cw::data_type_of<T>::value, op);
+    calls.check();
+    w.barrier();
+    const auto got = data.read();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const A a = dev::widen(in[0][i]);
+      const A b = dev::widen(in[1][i]);
+      const A exact = op == coll_op::sum    ? a + b
+                      : op == coll_op::prod ? a * b
+                      : op == coll_op::min  ? least(a, b)
+                      : op == coll_op::max  ? -least(-a, -b)
+                                            : (a + b) / 2;
+      const A want = dev::widen(dev::narrow<T>(exact));
+      const A is = dev::widen(got[i]);
+      const bool same =
+          std::isnan(want) ? std::isnan(is) : is == want && std::signbit(is) == std::signbit(want);
+      EXPECT_TRUE(same) << to_string(op) << " of " << to_string(cw::data_type_of<T>::value) << " "
+                        << a << " and " << b << " is " << is << ", not " << want;
+    }
+  }
+}
+
+TEST(AllReduceOfSpecialNumbers, IsWhatTheAccumulatorHasOfThemInEveryType) {
+  with_ranks(2, [](cw::world& w) {
+    special_numbers<double>(w);
+    special_numbers<float>(w);
+    special_numbers<dev::half>(w);
+    special_numbers<dev::bfloat16>(w);
+    special_numbers<dev::fp8_e4m3>(w);
+    special_numbers<dev::fp8_e5m2>(w);
+  });
+}
+
 // ---- the input is the caller's again
 
 /// All ranks write their input as soon as the call is over: nobody may still be reading it.
@@ -665,6 +731,12 @@ TEST(Mismatches, AreAnErrorOnAllRanksAndNotAHang) {
         ADD_FAILURE() << "rank " << w.rank() << " did not notice mismatch " << i;
       } catch (const cw::error& e) {
         EXPECT_EQ(e.code(), cw::errc::asymmetric) << e.what();
+        // Rank 1 may have heard of any other one first.
+        if (w.rank() == 1) {
+          EXPECT_TRUE(e.peer() == 0 || e.peer() == 2) << e.what();
+        } else {
+          EXPECT_EQ(e.peer(), 1) << e.what();
+        }
       }
       w.barrier();
       // It stays of no use, and says so at once.
@@ -716,8 +788,66 @@ TEST(Mismatches, MemoryThatIsMissingThrowsAtOnce) {
     EXPECT_THROW(all.all_gather(none, some.data(), 4), cw::error);
     EXPECT_THROW(all.all_to_all(some.data(), none, 4), cw::error);
     EXPECT_THROW(all.broadcast(none, 4, 0), cw::error);
+    const auto type = cw::data_type::f32;
+    const int me = w.rank();
+    EXPECT_THROW(all.reduce(none, some.data(), 4, type, coll_op::sum, me), cw::error);
+    EXPECT_THROW(all.gather(none, some.data(), 4, me), cw::error);
+    EXPECT_THROW(all.gather(some.data(), none, 4, 0), cw::error);
+    EXPECT_THROW(all.scatter(none, some.data(), 4, 0), cw::error);
+    EXPECT_THROW(all.scatter(some.data(), none, 4, me), cw::error);
+    const std::vector<std::size_t> four(static_cast<std::size_t>(w.size()), 4);
+    const std::vector<std::size_t> zero(four.size());
+    EXPECT_THROW(all.all_gather_v(none, some.data(), four, zero), cw::error);
+    EXPECT_THROW(all.all_gather_v(some.data(), none, four, zero), cw::error);
+    EXPECT_THROW(all.gather_v(none, some.data(), four, zero, me), cw::error);
+    EXPECT_THROW(all.gather_v(some.data(), none, four, zero, 0), cw::error);
+    EXPECT_THROW(all.scatter_v(none, some.data(), four, zero, 0), cw::error);
+    EXPECT_THROW(all.scatter_v(some.data(), none, four, zero, me), cw::error);
+    EXPECT_THROW(all.reduce_scatter_v(none, some.data(), four, zero, type, coll_op::sum),
+                 cw::error);
+    EXPECT_THROW(all.reduce_scatter_v(some.data(), none, four, zero, type, coll_op::sum),
+                 cw::error);
+    EXPECT_THROW(all.all_to_all_v(none, some.data(), {four, zero, four, zero}), cw::error);
+    EXPECT_THROW(all.all_to_all_v(some.data(), none, {four, zero, four, zero}), cw::error);
     all.all_reduce(none, static_cast<const float*>(none), 0);
     all.check();
+    w.barrier();
+  });
+}
+
+TEST(Mismatches, MessagesWithoutMemoryThrowAtOnce) {
+  with_ranks(2, [](cw::world& w) {
+    if (w.size() == 1) return;
+    cw::coll all(w);
+    const int other = w.rank() == 0 ? 1 : 0;
+    const cw::coll::message one{cw::coll::message::direction::send, nullptr, 4, other};
+    EXPECT_THROW(all.send(nullptr, 4, other), cw::error);
+    EXPECT_THROW(all.receive(nullptr, 4, other), cw::error);
+    EXPECT_THROW(all.exchange({&one, 1}), cw::error);
+    w.barrier();
+  });
+}
+
+/// Products of these are small numbers, or none.
+TEST(Mismatches, MoreThanMemoryCanHaveThrowsAtOnce) {
+  with_ranks(2, [](cw::world& w) {
+    cw::coll all(w);
+    cw::buffer<float> data(w.options().device, 8);
+    float* const p = data.data();
+    const auto type = cw::data_type::f32;
+    for (const std::size_t huge : {~std::size_t{0}, (~std::size_t{0} >> 2U) + 2}) {
+      EXPECT_THROW(all.all_reduce(p, p, huge, type, coll_op::sum), cw::error);
+      EXPECT_THROW(all.reduce(p, p, huge, type, coll_op::sum, 0), cw::error);
+      EXPECT_THROW(all.reduce_scatter(p, p, huge, type, coll_op::sum), cw::error);
+      EXPECT_THROW(cw::coll(w, {.shelf_bytes = huge}), cw::error);
+    }
+    const std::size_t huge = ~std::size_t{0} - 3;
+    EXPECT_THROW(all.all_gather(p, p, huge), cw::error);
+    EXPECT_THROW(all.gather(p, p, huge, 0), cw::error);
+    EXPECT_THROW(all.scatter(p, p, huge, 0), cw::error);
+    EXPECT_THROW(all.all_to_all(p, p, huge), cw::error);
+    EXPECT_THROW(all.broadcast(p, huge, 0), cw::error);
+    EXPECT_THROW(all.send(p, huge, w.rank() == 0 ? 1 : 0), cw::error);
     w.barrier();
   });
 }

@@ -12,11 +12,13 @@
 #include <span>
 
 #include "crosswarp/coll.hpp"
+#include "crosswarp/launch.hpp"
 #include "support/coll_worlds.hpp"
 
 namespace cw = crosswarp;
 namespace dev = crosswarp::device;
 using cw::coll_algorithm;
+using cw::status;
 
 namespace {
 
@@ -219,6 +221,98 @@ TEST(Batches, DoNotShowInARowOfBfloat16) {
 }
 TEST(Batches, DoNotShowInARowOfFloats) {
   batches<float>();
+}
+
+// ---- many ranks
+
+enum class many { push, pull, two_shot, reduce_scatter, all_to_all };
+
+struct by_many {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, many what,
+                        std::int32_t* out, const std::int32_t* in, std::size_t count,
+                        status* outcome) const {
+    const auto g = k.block();
+    if (what == many::reduce_scatter) {
+      *outcome = with.reduce_scatter(g, out, in, count);
+    } else if (what == many::all_to_all) {
+      *outcome = with.all_to_all(g, out, in, count);
+    } else {
+      const auto how = what == many::push   ? coll_algorithm::push
+                       : what == many::pull ? coll_algorithm::pull
+                                            : coll_algorithm::two_shot;
+      *outcome = with.all_reduce(g, out, in, count, dev::coll_ops::sum{}, how);
+    }
+  }
+};
+
+CW_FN std::int32_t element(int rank, std::size_t i) {
+  return rank * 100003 + static_cast<int>(i) * 7 + 1;
+}
+
+/// What `rank` is to have of `count` elements, or as many for each rank.
+std::vector<std::int32_t> wanted(many what, int rank, int ranks, std::size_t count) {
+  const auto me = static_cast<std::size_t>(rank);
+  const std::size_t first = what == many::reduce_scatter ? me * count : 0;
+  std::vector<std::int32_t> out(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (int r = 0; r < ranks; ++r) out[i] += element(r, first + i);
+  }
+  if (what != many::all_to_all) return out;
+  out.clear();
+  for (int r = 0; r < ranks; ++r) {
+    for (std::size_t i = 0; i < count; ++i) out.push_back(element(r, me * count + i));
+  }
+  return out;
+}
+
+/// Threads as ranks, one block of one thread each. `pieces`: how often a rank's part of a shelf is
+/// filled.
+void among_many(int ranks, std::size_t pieces) {
+  auto o = roomy();
+  o.self_test = false;
+  cw::run_local(ranks, o, [&](cw::world& w) {
+    const std::size_t shelf = std::max<std::size_t>(4096, 64 * static_cast<std::size_t>(ranks));
+    const cw::coll all(w, {.channels = 1, .shelf_bytes = shelf});
+    const std::size_t part = shelf / static_cast<std::size_t>(ranks) / 16 * 16 / 4;
+    const std::size_t most = std::max(pieces * part * static_cast<std::size_t>(ranks), shelf);
+    std::vector<std::int32_t> mine(most);
+    for (std::size_t i = 0; i < most; ++i) mine[i] = element(w.rank(), i);
+    cw::buffer<std::int32_t> in(o.device, most);
+    const cw::buffer<std::int32_t> out(o.device, most);
+    const cw::buffer<status> outcome(o.device, 1);
+    in.write(mine);
+    const std::pair<many, std::size_t> calls[] = {
+        {many::push, 1},
+        {many::push, 64},
+        {many::pull, 300},
+        {many::two_shot, 300},
+        {many::two_shot, pieces * shelf / 4 - 3},
+        {many::reduce_scatter, pieces * part - 1},
+        {many::all_to_all, pieces * part - 1},
+    };
+    for (const auto& [what, count] : calls) {
+      w.barrier();
+      cw::launch(w.stream(), {}, by_many{}, all.device(), what, out.data(),
+                 static_cast<const std::int32_t*>(in.data()), count, outcome.data());
+      w.stream().sync();
+      w.barrier();
+      EXPECT_EQ(outcome.read().front(), status::ok);
+      auto got = out.read();
+      const auto want = wanted(what, w.rank(), ranks, count);
+      got.resize(want.size());
+      EXPECT_EQ(got, want) << "call " << static_cast<int>(what) << ", rank " << w.rank();
+    }
+  });
+}
+
+/// More than packets' batches of eight, more than two of them, and parts of a shelf that are as
+/// short as can be.
+TEST(ManyRanks, GetWhatFewGet) {
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  if (test_device().kind() != cw::device_kind::cpu) GTEST_SKIP() << "for CPUs";
+  among_many(9, 3);
+  among_many(17, 2);
+  among_many(64, 1);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <thread>
 
@@ -76,6 +77,94 @@ TEST(ARankThatDoesNotCome, IsNamedWhenTheDeadlineHasPassed) {
   wait_for_nobody(coll_algorithm::two_shot);
   wait_for_nobody(coll_algorithm::ring);
   wait_for_nobody(coll_algorithm::automatic);
+}
+
+// ---- a rank that disagrees, and breaks the world for it
+
+/// Rank 0 waits for rank 1, which does not come; rank 2 passes another count, is told, and breaks
+/// the world as a program does that ends by an exception. It was `aborted` for rank 0, which had
+/// not looked at what rank 2 said.
+void disagree_and_abort(coll_algorithm how) {
+  std::atomic<bool> is_over = false;
+  const auto counts = [](int rank) { return rank == 2 ? std::size_t{10} : std::size_t{11}; };
+  try {
+    cw::run_local(3, roomy(), [&](cw::world& w) {
+      cw::coll all(w, {.algorithm = how});
+      if (!all.device().all_mapped()) return;  // what is sent may still be under way
+      cw::buffer<float> data(w.options().device, 20);
+      w.barrier();
+      if (w.rank() == 1) {
+        while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return;
+      }
+      try {
+        all.all_reduce(data.data(), data.data(), counts(w.rank()));
+        all.check();
+        ADD_FAILURE() << "rank " << w.rank() << " was not told";
+      } catch (const cw::error& e) {
+        EXPECT_EQ(e.code(), cw::errc::asymmetric) << e.what();
+        EXPECT_EQ(e.peer(), 2 - w.rank()) << e.what();
+      }
+      if (w.rank() == 2) w.abort("it has been told");
+      if (w.rank() == 0) is_over = true;
+    });
+  } catch (const cw::error& e) {
+    EXPECT_EQ(e.code(), cw::errc::aborted) << e.what();
+  }
+}
+
+TEST(ARankThatDisagrees, IsNamedAlsoWhenItHasBrokenTheWorldForIt) {
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  disagree_and_abort(coll_algorithm::push);
+  disagree_and_abort(coll_algorithm::two_shot);
+  disagree_and_abort(coll_algorithm::ring);
+}
+
+// ---- a call after one that has failed
+
+/// Fails by waiting for nobody, and goes on: with another call, on other elements.
+struct calls_again {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, std::int32_t* data,
+                        coll_algorithm how, status* out) const {
+    out[0] = with.all_reduce(k.block(), data, data, 4, ops::sum{}, how);
+    if (out[0] == status::ok || with.rank() != 0) return;
+    out[1] = with.all_reduce(k.block(), data + 4, data + 4, 3, ops::sum{}, how);
+  }
+};
+
+/// Rank 0 gives up, and then calls something else. Rank 2 has waited as long as rank 0 for rank 1,
+/// and what rank 0 said at first is what it called: nobody disagrees.
+TEST(ACallAfterOneThatFailed, DoesNotChangeWhatThatOneSaid) {
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  for (const auto how : {coll_algorithm::push, coll_algorithm::two_shot}) {
+    std::atomic<int> gave_up = 0;
+    auto o = roomy();
+    o.timeout = std::chrono::milliseconds(1500);
+    cw::run_local(3, o, [&](cw::world& w) {
+      const cw::coll all(w, {.channels = 1, .shelf_bytes = 4096});
+      if (!all.device().all_mapped()) return;  // one way is enough to wait for
+      const cw::buffer<std::int32_t> data(o.device, 8);
+      const cw::buffer<status> out(o.device, 2);
+      w.barrier();
+      if (w.rank() == 1) {
+        while (gave_up.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return;
+      }
+      // Later than rank 0, so that this has called again before it is given up here.
+      if (w.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      EXPECT_THROW(
+          {
+            cw::launch(w.stream(), {}, calls_again{}, all.device(), data.data(), how, out.data());
+            w.stream().sync();
+          },
+          cw::error);
+      ++gave_up;
+      EXPECT_EQ(out.read()[0], status::timeout);
+      if (w.rank() == 0) {
+        EXPECT_EQ(out.read()[1], status::timeout);
+      }
+    });
+  }
 }
 
 // ---- another number of blocks
@@ -164,6 +253,59 @@ TEST(AFailureInAnotherChannel, IsReturnedByAllThreadsOfACall) {
     w.stream().sync();
     w.barrier();
     EXPECT_EQ(out.read(), std::vector<status>(threads, status::invalid));
+  });
+}
+
+// ---- an operation of one's own
+
+struct hypotenuse {
+  static constexpr int what = 100;
+  template <class A>
+  CW_FN A operator()(A a, A b) const {
+    return std::sqrt(a * a + b * b);  // in the order of ranks
+  }
+  template <class A>
+  CW_FN A finish(A a, int /*ranks*/) const {
+    return a;
+  }
+};
+/// The same but for its number.
+struct another : hypotenuse {
+  static constexpr int what = 101;
+};
+
+struct own_operation {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, double* data,
+                        bool differs, coll_algorithm how, status* out) const {
+    const status s = differs ? with.all_reduce(k.block(), data, data, 20, another{}, how)
+                             : with.all_reduce(k.block(), data, data, 20, hypotenuse{}, how);
+    if (k.thread_index() == 0) *out = s;
+  }
+};
+
+TEST(AnOperationOfOnesOwn, IsMadeInTheOrderOfRanksAndToldFromOthersByItsNumber) {
+  with_ranks(3, [](cw::world& w) {
+    cw::buffer<double> data(w.options().device, 20);
+    const cw::buffer<status> out(w.options().device, 1);
+    double want = 1;
+    for (int r = 1; r < w.size(); ++r) want = hypotenuse{}(want, static_cast<double>(r + 1));
+    const auto call = [&](const cw::coll& all, bool differs, coll_algorithm how) {
+      data.write(std::vector<double>(20, w.rank() + 1));
+      w.barrier();
+      cw::launch(w.stream(), {.threads = 4}, own_operation{}, all.device(), data.data(), differs,
+                 how, out.data());
+      w.stream().sync();
+      w.barrier();
+      return out.read().front();
+    };
+    const cw::coll all(w, {.channels = 1, .shelf_bytes = 4096});
+    for (const auto how : {coll_algorithm::push, coll_algorithm::pull, coll_algorithm::two_shot,
+                           coll_algorithm::ring}) {
+      EXPECT_EQ(call(all, false, how), status::ok);
+      for (const double x : data.read()) EXPECT_NEAR(x, want, 1e-14) << to_string(how);
+    }
+    if (w.size() == 1) return;
+    EXPECT_EQ(call(all, w.rank() == 1, coll_algorithm::pull), status::invalid);
   });
 }
 

@@ -417,6 +417,7 @@ TEST(UnevenMismatches, OfArgumentsThrowAtOnce) {
     const numbers right(n, 4);
     const numbers more(n + 1, 4);
     const numbers huge(n, ~std::size_t{0});
+    const cw::buffer<float> some(w.options().device, 8);
     const auto invalid = cw::errc::invalid_argument;
     refused(invalid, "counts and", [&] { all.all_gather_v(nullptr, nullptr, more, right); });
     refused(invalid, "places for", [&] { all.all_gather_v(nullptr, nullptr, right, more); });
@@ -426,7 +427,8 @@ TEST(UnevenMismatches, OfArgumentsThrowAtOnce) {
       all.reduce_scatter_v(nullptr, nullptr, huge, right, cw::data_type::f64, coll_op::sum);
     });
     refused(invalid, "bit_or of f32", [&] {
-      all.reduce_scatter_v(nullptr, nullptr, right, right, cw::data_type::f32, coll_op::bit_or);
+      all.reduce_scatter_v(some.data(), some.data(), right, right, cw::data_type::f32,
+                           coll_op::bit_or);
     });
     refused(invalid, "places for", [&] {
       all.all_to_all_v(nullptr, nullptr, {right, right, right, {}});

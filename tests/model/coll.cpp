@@ -1,4 +1,4 @@
-// Collectives under chosen interleavings: all of the small cases, many of the larger.
+// Collectives under chosen interleavings: the first of the small cases, random ones of the larger.
 #include "crosswarp/coll.hpp"
 
 #include <gtest/gtest.h>

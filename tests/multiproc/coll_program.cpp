@@ -33,16 +33,60 @@ struct goes_on {
   }
 };
 
+/// The same on symmetric memory.
+struct goes_on_in_place {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all,
+                        const dev::symmetric<float>& data, cw::status* out) const {
+    cw::status s = cw::status::ok;
+    while (s == cw::status::ok) s = all.all_reduce(k.block(), data, data, data.size());
+    if (k.thread_index() == 0) *out = s;
+  }
+};
+
+/// A message goes around: rank 0 sends it, the others receive first.
+struct goes_around {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all, float* data,
+                        std::size_t count, cw::status* out) const {
+    const auto g = k.block();
+    const int right = (all.rank() + 1) % all.size();
+    const int left = (all.rank() + all.size() - 1) % all.size();
+    cw::status s = cw::status::ok;
+    while (s == cw::status::ok) {
+      if (all.rank() == 0) s = all.send(g, data, count, right);
+      if (s == cw::status::ok) s = all.receive(g, data, count, left);
+      if (s == cw::status::ok && all.rank() != 0) s = all.send(g, data, count, right);
+    }
+    if (k.thread_index() == 0) *out = s;
+  }
+};
+
 cw::coll_algorithm algorithm_of(const std::string& name) {
-  if (name == "push") return cw::coll_algorithm::push;
-  if (name == "pull") return cw::coll_algorithm::pull;
-  return cw::coll_algorithm::two_shot;
+  for (const auto a : {cw::coll_algorithm::push, cw::coll_algorithm::pull,
+                       cw::coll_algorithm::two_shot, cw::coll_algorithm::ring}) {
+    if (name == to_string(a)) return a;
+  }
+  throw cw::error(cw::errc::invalid_argument, "coll_program", "no algorithm " + name);
+}
+
+/// In kernels, until it fails.
+void go_on(cw::world& w, const cw::coll& all, const std::string& how,
+           const cw::symmetric_buffer<float>& data, cw::status* out) {
+  constexpr std::size_t few = 20;
+  if (how == "symmetric") {
+    cw::launch(w.stream(), {}, goes_on_in_place{}, all.device(), data.device(), out);
+  } else if (how == "message") {
+    cw::launch(w.stream(), {}, goes_around{}, all.device(), data.data(), few, out);
+  } else {
+    cw::launch(w.stream(), {}, goes_on{}, all.device(), data.data(), few, algorithm_of(how), out);
+  }
+  w.stream().sync();
 }
 
 int lose(cw::world& w, const std::string& how, int mortal) {
   cw::coll all(w);
-  const cw::buffer<float> data(w.options().device, 1000);
+  const cw::symmetric_buffer<float> data(w, 1000);
   const cw::buffer<cw::status> out(w.options().device, 1);
+  if (how != "host" && how != "symmetric" && how != "message") (void)algorithm_of(how);
   w.barrier();
   if (w.rank() == mortal) {
     std::thread([] {
@@ -56,13 +100,12 @@ int lose(cw::world& w, const std::string& how, int mortal) {
   try {
     if (how == "host") {
       for (;;) {
-        for (int i = 0; i < 20; ++i) all.all_reduce(data.data(), data.data(), 1000);
+        const float* const in = data.data();
+        for (int i = 0; i < 20; ++i) all.all_reduce(data.data(), in, 1000);
         all.check();
       }
     }
-    cw::launch(w.stream(), {}, goes_on{}, all.device(), data.data(), std::size_t{20},
-               algorithm_of(how), out.data());
-    w.stream().sync();
+    go_on(w, all, how, data, out.data());
   } catch (const cw::error& e) {
     host = e.what();
   }

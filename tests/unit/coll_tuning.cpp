@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 
+#include "coll/shape.hpp"
 #include "coll/tuning.hpp"
 #include "crosswarp/error.hpp"
 
@@ -176,6 +177,28 @@ TEST_F(TuningFiles, ThatCannotBeReadAreTold) {
   const std::string pipe = (folder / "pipe").string();
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   refused([&] { (void)read_tuning(pipe); }, "it is no file");
+}
+
+// ---- how a call is shared out
+
+/// Barriers and empty calls had 32.
+TEST(Shape, OfARankOnACpuHasOneThreadForAnyLength) {
+  const shape_rules rules = rules_for(cw::device_kind::cpu, 3, 1, {});
+  for (const std::size_t bytes : {0U, 1U, 8U, 4096U, 1U << 20U}) {
+    for (const bool pushes : {false, true}) {
+      EXPECT_EQ(shape_for(rules, bytes, 1, pushes).threads, 1) << bytes << " bytes";
+    }
+  }
+}
+
+TEST(Shape, HasNoMoreBlocksThanTheLeastRoomOfAllRanks) {
+  const auto blocks = [](int ranks, int room) {
+    return rules_for(cw::device_kind::cuda, ranks, room, {}).blocks;
+  };
+  EXPECT_EQ(blocks(2, 128), 64);
+  EXPECT_EQ(blocks(2, 20), 20);
+  EXPECT_EQ(blocks(8, 128), 16);
+  EXPECT_EQ(blocks(1000, 128), 1);
 }
 
 }  // namespace

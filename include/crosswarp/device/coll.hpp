@@ -257,6 +257,8 @@ class coll {
                                                          std::size_t piece_bytes) noexcept;
   /// The epoch that a channel begins with, for the host to write there; see state.
   [[nodiscard]] CW_FN static std::size_t epoch_offset(int ranks) noexcept;
+  /// And the fault word that it ends with, for the host to read there.
+  [[nodiscard]] CW_FN static std::size_t failed_offset(int ranks) noexcept;
 
  private:
   parts p_;

@@ -14,6 +14,8 @@
 // reads it does not notice. There are no packets then.
 #pragma once
 
+#include <cstddef>
+
 #include "crosswarp/device/coll.hpp"
 
 namespace crosswarp::device {
@@ -22,7 +24,8 @@ namespace crosswarp::device {
 struct coll::state {
   std::uint32_t epoch;   ///< steps so far; written by its owner's group alone, as is the next
   std::uint32_t turn;    ///< meetings so far
-  std::uint32_t failed;  ///< a status; from then on all calls return it
+  std::uint32_t failed;  ///< a fault word, of the rank that disagrees; then calls return its status
+  std::uint32_t over;    ///< what a step here has failed with; written as the epoch, see settle()
   std::uint64_t pieces;  ///< of rings so far
 };
 
@@ -55,6 +58,9 @@ CW_FN inline std::size_t coll::bytes_of_channel(int ranks, std::size_t shelf_byt
 }
 CW_FN inline std::size_t coll::epoch_offset(int ranks) noexcept {
   return layout::own(ranks);
+}
+CW_FN inline std::size_t coll::failed_offset(int ranks) noexcept {
+  return layout::own(ranks) + offsetof(state, failed);
 }
 
 namespace impl {
@@ -102,7 +108,8 @@ class coll_call {
     }
     g.sync();  // what each thread of the group has written is there for all of them
     // Each thread's own view, as another group may be failing now: they agree when they have met.
-    mine_ = static_cast<status>(failed().load(order::relaxed));
+    mine_ = fault_status(failed().load(order::relaxed));
+    if (mine_ != status::ok) outcome_ = static_cast<status>(own_->over);
     epoch_ = own_->epoch;
     turn_ = own_->turn;
   }
@@ -187,10 +194,20 @@ class coll_call {
     }
     return s;
   }
-  /// Makes one outcome of the threads' own.
+  /// Makes one outcome of the threads' own, of a step. When it is a failure, later calls in this
+  /// channel say and show nothing: those that are late hear and read what this one has left.
   CW_FN status settle(status mine) noexcept {
+    if (outcome_ != status::ok) return outcome_;
+    if (mine != status::ok) mine = in_vain(mine);
+    if (conclude(mine) != status::ok && g_.rank() == 0) {
+      own_->over = static_cast<std::uint32_t>(outcome_);
+    }
+    return outcome_;
+  }
+  /// The same of a call without steps, with rank pe.
+  CW_FN status conclude(status mine, int pe = -1) noexcept {
     outcome_ = agree(g_, mine);
-    if (outcome_ != status::ok && g_.rank() == 0) (void)fail(outcome_);
+    if (outcome_ != status::ok && g_.rank() == 0) (void)fail(outcome_, pe);
     return outcome_;
   }
 
@@ -247,7 +264,7 @@ class coll_call {
           return why != 0;
         },
         by);
-    return why != 0 ? static_cast<status>(why) : s;
+    return why != 0 ? fault_status(why) : s;
   }
 
   /// Puts at rank pe, and then `value` into a word there; both are places in the heap. The source
@@ -366,13 +383,22 @@ class coll_call {
         },
         by);
     if (s != status::ok) return s;
-    return static_cast<std::uint32_t>(word >> 32U) == what_ ? status::ok : fail(status::invalid);
+    return static_cast<std::uint32_t>(word >> 32U) == what_ ? status::ok
+                                                            : fail(status::invalid, pe);
+  }
+  /// Why this thread waited in vain. Ranks are heard one after the other, and one that disagrees
+  /// may have broken the world for it before it was this thread's turn to hear it.
+  CW_FN status in_vain(status why) noexcept {
+    if (why == status::invalid) return why;
+    const int pe = who_disagrees(&line(p_.rank, 0), p_.size, tag(), what_);
+    return pe < 0 ? why : fail(status::invalid, pe);
   }
 
-  /// For this rank's groups in all channels: they may be waiting for what will not come.
-  CW_FN status fail(status why) noexcept {
+  /// For this rank's groups in all channels: they may be waiting for what will not come. `pe`: the
+  /// rank that says something else.
+  CW_FN status fail(status why, int pe) noexcept {
     mark_failed(p_.work.at(p_.rank) + coll::layout::own(p_.size), p_.channels, p_.channel_bytes,
-                why);
+                static_cast<std::uint32_t>(make_fault(why, pe)));
     return why;
   }
 
@@ -401,12 +427,24 @@ class coll_call {
     return q.put_value(g, pe, {word}, value, sizeof(value));
   }
   CW_COLD CW_FN static void mark_failed(std::byte* first, int channels, std::size_t distance,
-                                        status why) noexcept {
+                                        std::uint32_t why) noexcept {
     for (int c = 0; c < channels; ++c, first += distance) {
-      // Relaxed: it orders no data, it only ends waits.
-      device_atomic<std::uint32_t>(reinterpret_cast<coll::state*>(first)->failed)
-          .store(static_cast<std::uint32_t>(why), order::relaxed);
+      const device_atomic<std::uint32_t> word(reinterpret_cast<coll::state*>(first)->failed);
+      // Relaxed: it orders no data, it only ends waits. Who disagrees stays, as it is found first.
+      if (fault_status(word.load(order::relaxed)) == status::invalid) continue;
+      word.store(why, order::relaxed);
     }
+  }
+  /// Of the ranks whose lines these are, one that says something else in this step; or -1.
+  CW_COLD CW_FN static int who_disagrees(std::uint64_t* line, int ranks, std::uint32_t tag,
+                                         std::uint32_t what) noexcept {
+    for (int pe = 0; pe < ranks; ++pe, line += line_bytes / sizeof(*line)) {
+      // Relaxed: it says who is to blame, and nothing is read after it.
+      const std::uint64_t word = system_atomic<std::uint64_t>(*line).load(order::relaxed);
+      if (static_cast<std::uint32_t>(word) != tag) continue;
+      if (static_cast<std::uint32_t>(word >> 32U) != what) return pe;
+    }
+    return -1;
   }
   CW_FN void clean(packet* all, std::size_t count) const noexcept {
     clean(all, count, static_cast<std::size_t>(g_.rank()), static_cast<std::size_t>(g_.size()));

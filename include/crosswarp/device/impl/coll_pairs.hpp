@@ -94,7 +94,7 @@ class pair_call {
       at += n;
       if (last) break;
     }
-    if (call_.settle(s) == status::ok && g_.rank() == 0) count = number;
+    if (call_.conclude(s, valid_ ? other_ : -1) == status::ok && g_.rank() == 0) count = number;
     return call_.leave();
   }
 
