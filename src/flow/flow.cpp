@@ -45,9 +45,14 @@ bool completion::ready() const {
 void completion::sync() const {
   if (ready()) return;
   const auto is_ready = [this] { return ready(); };
-  // Events tell nobody: short naps.
-  const auto nap = [](std::chrono::nanoseconds) {
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  // Events tell nobody.
+  constexpr int patient = 200;
+  const auto nap = [looks = 0](std::chrono::nanoseconds) mutable {
+    if (++looks < patient) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
   };
   if (limits_) {
     limits_->await("sync", is_ready, nap);
