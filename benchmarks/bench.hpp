@@ -88,7 +88,7 @@ std::vector<row> bench_proxy(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_shmem(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_rdma(const setup& s);
-std::vector<row> bench_flow(const setup& s);
+std::vector<row> bench_flow(const setup& s, const rank_runner& run_ranks);
 /// Of those a filter over several devices; on a CPU.
 row bench_flow_filter(const setup& s);
 std::vector<row> bench_socket(const setup& s);

@@ -1,5 +1,5 @@
-// crosswarp bench flow: packets over a link, from one device to another of the same kind; and a
-// filter over several, see flow_filter.cpp.
+// crosswarp bench flow: packets over a link, from one device to another of the same kind; between
+// ranks, see flow_ranks.cpp; and a filter over several devices, see flow_filter.cpp.
 #include "crosswarp/flow.hpp"
 
 #include <chrono>
@@ -90,10 +90,16 @@ row stream_of_packets(const setup& s, std::size_t packet) {
 
 }  // namespace
 
-std::vector<row> bench_flow(const setup& s) {
+std::vector<row> bench_flow(const setup& s, const rank_runner& run_ranks) {
   std::vector<row> rows{round_trip(s)};
   for (const std::size_t packet : {4U << 10U, 64U << 10U, 1U << 20U, 4U << 20U}) {
     rows.push_back(stream_of_packets(s, packet));
+  }
+  setup two = s;
+  two.ranks = 2;
+  for (const char* between_ranks : {"flow-link", "flow-context"}) {
+    const auto more = run_ranks(between_ranks, two);
+    rows.insert(rows.end(), more.begin(), more.end());
   }
   rows.push_back(bench_flow_filter(s));
   return rows;

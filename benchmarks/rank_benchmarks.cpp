@@ -264,6 +264,7 @@ rank_benchmark find_rank_benchmark(const std::string& name) {
   if (auto found = find_proxy_benchmark(name)) return found;
   if (auto found = find_shmem_benchmark(name)) return found;
   if (auto found = find_coll_benchmark(name)) return found;
+  if (auto found = find_flow_benchmark(name)) return found;
   throw error(errc::invalid_argument, "bench", "no rank benchmark '" + name + "'");
 }
 

@@ -26,5 +26,6 @@ double ns_of(const buffer<measured>& by_blocks);
 rank_benchmark find_proxy_benchmark(const std::string& name);
 rank_benchmark find_shmem_benchmark(const std::string& name);
 rank_benchmark find_coll_benchmark(const std::string& name);
+rank_benchmark find_flow_benchmark(const std::string& name);
 
 }  // namespace crosswarp::bench

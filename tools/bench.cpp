@@ -197,7 +197,7 @@ std::vector<row> run_benchmarks(const std::vector<std::string>& names, const set
     } else if (name == "rdma") {
       add(bench::bench_rdma(s));
     } else if (name == "flow") {
-      add(bench::bench_flow(s));
+      add(bench::bench_flow(s, run_ranks));
     } else if (name == "socket") {
       add(bench::bench_socket(s));
     } else if (name == "graph") {

@@ -4,6 +4,7 @@
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/flow.hpp"
 #include "crosswarp/launch.hpp"
+#include "run_benchmarks.hpp"
 #include "tour_scenes.hpp"
 
 namespace crosswarp::tool {
@@ -100,7 +101,7 @@ scene flow_scene(device_ref d) {
   bench::setup how;
   how.device = d;
   how.quick = true;
-  s.rows = bench::bench_flow(how);
+  s.rows = bench::bench_flow(how, run_ranks);
   return s;
 }
 

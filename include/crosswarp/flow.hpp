@@ -23,8 +23,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,22 +50,46 @@ class router_base;
 /// What ends a context's waits, besides what they wait for.
 class patience {
  public:
+  using sleep = std::function<void(std::chrono::nanoseconds)>;
   virtual ~patience() = default;
   /// Returns when ready(); else throws error(timeout, aborted or peer_lost) that names `call`.
-  virtual void await(const char* call, const std::function<bool()>& ready) const = 0;
+  /// `nap`: sleeps as long as it is told, or until it may be ready.
+  virtual void await(const char* call, const std::function<bool()>& ready,
+                     const sleep& nap) const = 0;
+};
+
+/// Something that is there from a moment on, and that others wait for.
+class awaited {
+ public:
+  std::shared_ptr<const patience> limits;
+  const char* call = "";
+  /// Called when a wait for it has ended in vain; may be empty.
+  std::function<void()> give_up;
+
+  [[nodiscard]] bool ready() const noexcept {
+    return there_.load(std::memory_order_acquire);  // pairs with tell()
+  }
+  /// Throws what patience does; and the same at once when it was given up before.
+  void await();
+
+ protected:
+  void tell();
+
+ private:
+  std::atomic<bool> there_{false};
+  std::mutex mutex_;  // who sleeps misses no tell()
+  std::condition_variable told_;
+  std::exception_ptr given_up_;
 };
 
 /// Where one side puts a value and others wait for it.
 template <class T>
-struct shared_value {
-  std::shared_ptr<const patience> limits;
-  const char* call = "";
-  std::atomic<bool> there{false};
+struct shared_value : awaited {
   std::optional<T> value;
 
   void set(T v) {
     value.emplace(std::move(v));
-    there.store(true, std::memory_order_release);  // pairs with future::ready()
+    tell();
   }
 };
 }  // namespace impl
@@ -93,12 +120,11 @@ template <class T>
 class future {
  public:
   explicit future(std::shared_ptr<impl::shared_value<T>> s) noexcept : state_(std::move(s)) {}
-  [[nodiscard]] bool ready() const {
-    return state_->there.load(std::memory_order_acquire);  // pairs with shared_value::set()
-  }
-  /// Waits for it. Throws error(timeout), error(aborted), error(peer_lost).
+  [[nodiscard]] bool ready() const { return state_->ready(); }
+  /// Waits for it. Throws error(timeout), error(aborted), error(peer_lost). A send is withdrawn
+  /// then, see link::send().
   [[nodiscard]] T get() const {
-    if (!ready()) state_->limits->await(state_->call, [this] { return ready(); });
+    if (!ready()) state_->await();
     return *state_->value;
   }
 
@@ -127,7 +153,8 @@ class completion {
 };
 
 /// A part of what was sent, in a buffer of the receiving link; or the end, which is empty.
-/// It is matched when one has it; its bytes are there after wait() or sync().
+/// It is matched when one has it; its bytes are there after wait() or sync(). Of a link that lends,
+/// it lies where the sender has it.
 class pending_segment {
  public:
   [[nodiscard]] bool empty() const noexcept { return bytes_ == 0; }
@@ -157,6 +184,7 @@ class pending_segment {
   std::size_t offset_ = 0;
   int source_ = -1;
   std::uint64_t tag_ = 0;
+  const void* from_ = nullptr;  // who gave it
   int slot_ = -1;
   std::uint64_t lap_ = 0;  // of the slot: an old segment is not released twice
   completion arrived_;
@@ -168,6 +196,11 @@ enum class transport : std::uint8_t {
   peer,       ///< copies that the host queues
   direct,     ///< a kernel of the receiving device loads and stores
   indirect,   ///< the sender's device pushes into host memory, the receiver's pulls from there
+  /// Nobody copies: a packet is the sender's memory, and a buffer only leave to hold one. For ends
+  /// that share memory: CPUs and the host, or one GPU. A send's future is then ready when the last
+  /// of its packets was released, and its completion passes with what they were released with.
+  /// Who writes to a packet writes to the sender's memory, of which others may have packets, too.
+  lent,
 };
 const char* to_string(transport t) noexcept;
 
@@ -185,14 +218,19 @@ class link {
   /// completion passes when they are done, and only then the source may be written again.
   /// `ready`: when the source may be read; the copies wait for it, the host does not.
   /// An empty segment is done at once, and nobody hears of it.
+  /// When the future's get() throws, the rest of the segment is withdrawn: nothing more is given
+  /// out, and get() returns to its caller when copies that were queued have ended, or after a
+  /// second. After an abort nothing is given out of any send. Packets that are lent stay with their
+  /// receivers.
   /// Throws error(invalid_argument) after shutdown(), at the wrong end or rank, and before all
   /// links of the router are made.
   future<completion> send(const segment& s, const completion& ready = {});
   /// Nothing more comes from here. Receivers that no other sender reaches end when what was sent
   /// before has arrived. A second call changes nothing.
   void shutdown();
-  /// One of the sender's own `buffers`, of packet_bytes(): filled on `s`, then sent. The host waits
-  /// until the buffer's last send has been given out; `s` until it is done.
+  /// One of the sender's own `buffers`, of packet_bytes(): filled on `s`, then sent, in one piece
+  /// or several. The host waits until all that was sent of it has been given out; `s` until that is
+  /// done.
   /// Throws error(invalid_argument) when all of them are out and none was sent.
   std::span<std::byte> send_buffer(stream& s);
 

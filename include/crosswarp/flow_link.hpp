@@ -1,7 +1,7 @@
 // Links on which kernels send and receive by themselves: the host makes them.
 //
-//   cw::flow::device_link link(w, 0, 1, 4096, 4);       // from rank 0 to rank 1, four packets of 4
-//   KiB cw::launch(w, {}, produce_or_consume{}, link.device());
+//   cw::flow::device_link link(w, 0, 1, 4096, 4);     // from rank 0 to rank 1, 4 packets of 4 KiB
+//   cw::launch(w, {}, produce_or_consume{}, link.device());
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,9 @@ class device_link {
   /// From one rank to another, by loads and stores where they are mapped, else by the proxy. Ranks
   /// are launched together, or the sender is done before the receiver begins and has no more than
   /// `buffers` packets. Collective, and so is the end, as for a symmetric_buffer.
+  /// A link whose receiver has not heard `closed` may have words and packets under way: behind the
+  /// proxy, kernels of both ends call `proxy.queue(0).quiet(g)` of their device::world before it
+  /// ends, or what is allocated there next is written to.
   /// Throws error(invalid_argument), error(out_of_memory), error(not_supported) when no path leads
   /// from one to the other.
   device_link(world& w, int from, int to, std::size_t packet_bytes, int buffers);

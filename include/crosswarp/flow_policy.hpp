@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -24,6 +25,12 @@ struct segment {
   // NOLINTNEXTLINE(google-explicit-constructor): a span is a segment
   segment(std::span<T> values, std::uint64_t user_tag = 0)
   noexcept : segment(values.data(), values.size_bytes(), user_tag) {}
+  /// A vector or array that outlives the send.
+  template <class R>
+  requires(!std::is_array_v<R>) && requires(R& r) { std::span(std::data(r), std::size(r)); }
+  // NOLINTNEXTLINE(google-explicit-constructor): as a span is
+  segment(R& values, std::uint64_t user_tag = 0) noexcept
+      : segment(std::span(std::data(values), std::size(values)), user_tag) {}
 
   const void* data = nullptr;
   std::size_t bytes = 0;

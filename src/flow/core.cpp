@@ -1,5 +1,6 @@
 #include "flow/core.hpp"
 
+#include <algorithm>
 #include <functional>
 
 #include "crosswarp/error.hpp"
@@ -19,38 +20,55 @@ port_pair::port_pair(port from, port to, std::size_t packet, int buffers, const 
       near_(near),
       own_(static_cast<std::size_t>(buffers)) {}
 
-port_pair::own_buffer* port_pair::find(const void* p) {
-  if (!memory_) return nullptr;
-  const auto* at = static_cast<const std::byte*>(p);
+std::span<port_pair::own_buffer> port_pair::find(const segment& s) {
+  if (!memory_) return {};
+  const auto* at = static_cast<const std::byte*>(s.data);
   const std::less<> before;
-  if (before(at, memory_->data()) || !before(at, memory_->data() + memory_->size())) return nullptr;
-  return &own_[static_cast<std::size_t>(at - memory_->data()) / packet_bytes];
+  if (before(at, memory_->data()) || !before(at, memory_->data() + memory_->size())) return {};
+  const auto first = static_cast<std::size_t>(at - memory_->data());
+  const std::size_t last = std::min(first + s.bytes, memory_->size()) - 1;
+  return std::span(own_).subspan(first / packet_bytes,
+                                 last / packet_bytes - first / packet_bytes + 1);
 }
 
 future<completion> port_pair::send(const segment& s, const completion& ready) {
   const std::scoped_lock lock(mutex_);
   auto sent = sender.of->send(sender.index, s, ready);
-  if (own_buffer* mine = find(s.data)) *mine = {false, sent};
+  // Of no bytes it gives the buffer back as well.
+  const segment at(s.data, std::max<std::size_t>(s.bytes, 1), s.tag);
+  for (own_buffer& mine : find(at)) {
+    mine.out = false;
+    std::erase_if(mine.sent, [](const auto& f) { return f.ready() && f.get().ready(); });
+    mine.sent.push_back(sent);
+  }
   return sent;
 }
 
 std::span<std::byte> port_pair::send_buffer(stream& s) {
+  std::vector<future<completion>> sent;
+  std::size_t index = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!memory_) {
+      memory_ = std::make_shared<buffer<std::byte>>(
+          source_ ? *source_ : near_, own_.size() * packet_bytes,
+          source_ ? memory_kind::device : memory_kind::pinned);
+      sender.of->keep(memory_);
+    }
+    index = next_;
+    if (own_[index].out) {
+      throw error(errc::invalid_argument, "send_buffer",
+                  "all " + std::to_string(own_.size()) +
+                      " buffers of the link are out: send one first, of no bytes if need be");
+    }
+    sent = own_[index].sent;
+  }
+  // Without the lock: others may send meanwhile.
+  for (const auto& f : sent) f.get().wait(s);
   const std::scoped_lock lock(mutex_);
-  if (!memory_) {
-    memory_.emplace(source_ ? *source_ : near_, own_.size() * packet_bytes,
-                    source_ ? memory_kind::device : memory_kind::pinned);
-  }
-  own_buffer& mine = own_[next_];
-  if (mine.out) {
-    throw error(errc::invalid_argument, "send_buffer",
-                "all " + std::to_string(own_.size()) +
-                    " buffers of the link are out: send one first, of no bytes if need be");
-  }
-  if (mine.sent) mine.sent->get().wait(s);
-  mine = {true, std::nullopt};
-  std::byte* const at = memory_->data() + next_ * packet_bytes;
-  next_ = (next_ + 1) % own_.size();
-  return {at, packet_bytes};
+  own_[index] = {true, {}};
+  next_ = (index + 1) % own_.size();
+  return {memory_->data() + index * packet_bytes, packet_bytes};
 }
 
 std::uint64_t port_pair::bytes_moved() const {
@@ -164,6 +182,20 @@ std::shared_ptr<port_pair> core::make_link(endpoint from, endpoint to, std::size
   if (sender.of) sender.index = sender.of->add_input(source.at, source.rank);
   return std::make_shared<port_pair>(sender, receiver, packet_bytes, buffers, source.at,
                                      devices_[static_cast<std::size_t>(here())], here());
+}
+
+void core::stop_routers() {
+  const std::scoped_lock lock(mutex_);
+  for (const edge& e : edges_) {
+    for (const port_pair::port& p : {e.ports->sender, e.ports->receiver}) {
+      if (p.of) p.of->stop();
+    }
+  }
+}
+
+void core::abort(const std::string& why) {
+  stop_routers();
+  limits_->abort(why);
 }
 
 picture core::drawn() const {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,17 +35,18 @@ class port_pair {
 
  private:
   struct own_buffer {
-    bool out = false;                        // given to the user, not sent yet
-    std::optional<future<completion>> sent;  // its last send
+    bool out = false;                      // given to the user, not sent yet
+    std::vector<future<completion>> sent;  // what was sent of it since
   };
-  [[nodiscard]] own_buffer* find(const void* p);
+  /// Those in which the segment lies.
+  [[nodiscard]] std::span<own_buffer> find(const segment& s);
 
   const place source_;
   const device_ref near_;
   std::mutex mutex_;  // of what follows
   std::vector<own_buffer> own_;
   std::size_t next_ = 0;
-  std::optional<buffer<std::byte>> memory_;  // made when first asked for
+  std::shared_ptr<const buffer<std::byte>> memory_;  // made when first asked for
 };
 
 /// A link as it is drawn.
@@ -70,6 +72,8 @@ class core {
   std::pair<endpoint, std::shared_ptr<router_base>> router(int inputs, int outputs, policy p);
   std::shared_ptr<port_pair> link(endpoint from, endpoint to, std::size_t packet_bytes, int buffers,
                                   const link_options& options);
+  /// Who hears of it, hears when nothing of what it sent is given out any more.
+  void abort(const std::string& why);
   /// As it is, with what went over each link so far.
   [[nodiscard]] picture drawn() const;
 
@@ -82,6 +86,8 @@ class core {
   [[nodiscard]] int hosts() const { return static_cast<int>(spots_.size()); }
   /// `near`: the rank of an end that it has; -1: they are not known yet.
   virtual std::shared_ptr<router_base> make_router(const fan& f, policy p, int near);
+  /// Before the waits of an abort end.
+  virtual void stop_routers();
 
  private:
   struct spot {

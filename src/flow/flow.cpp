@@ -1,5 +1,7 @@
 #include "crosswarp/flow.hpp"
 
+#include <thread>
+
 #include "crosswarp/error.hpp"
 #include "crosswarp/world.hpp"
 #include "flow/core.hpp"
@@ -20,6 +22,8 @@ const char* to_string(transport t) noexcept {
       return "direct access";
     case transport::indirect:
       return "indirect, through host memory";
+    case transport::lent:
+      return "lent, in the sender's memory";
   }
   return "unknown";
 }
@@ -41,10 +45,19 @@ bool completion::ready() const {
 void completion::sync() const {
   if (ready()) return;
   const auto is_ready = [this] { return ready(); };
+  // Events tell nobody.
+  constexpr int patient = 200;
+  const auto nap = [looks = 0](std::chrono::nanoseconds) mutable {
+    if (++looks < patient) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  };
   if (limits_) {
-    limits_->await("sync", is_ready);
+    limits_->await("sync", is_ready, nap);
   } else {
-    waits(device::wait_limits{}, nullptr).await("sync", is_ready);
+    waits(device::wait_limits{}, nullptr, kind_ == device_kind::cpu).await("sync", is_ready, nap);
   }
 }
 
@@ -121,9 +134,10 @@ std::string router::explain() const {
 context::context(const std::vector<device_ref>& devices, const context_options& options)
     : core_(std::make_shared<core>(
           devices, std::vector{spot_here()},
-          std::make_shared<waits>(device::wait_limits{.timeout_ns = static_cast<std::uint64_t>(
-                                                          options.timeout.count())},
-                                  nullptr))) {}
+          std::make_shared<waits>(
+              device::wait_limits{.timeout_ns =
+                                      static_cast<std::uint64_t>(options.timeout.count())},
+              nullptr, !devices.empty() && devices[0].kind() == device_kind::cpu))) {}
 context::context(world& w)
     : core_(impl::make_world_core(w)),
       abort_world_([&w](const std::string& why) { w.abort(why); }) {}
@@ -163,7 +177,7 @@ link context::link(endpoint from, endpoint to, std::size_t packet_bytes, int buf
 }
 
 void context::abort(const std::string& why) {
-  core_->limits()->abort(why);
+  core_->abort(why);
   if (abort_world_) abort_world_(why);
 }
 

@@ -37,7 +37,8 @@ class lane {
   /// neither.
   std::shared_ptr<event> copy(void* dst, const void* src, std::size_t bytes,
                               const completion& src_ready, const completion& dst_ready);
-  [[nodiscard]] transport how() const noexcept { return how_; }
+  /// Nothing is copied, and it has no streams.
+  [[nodiscard]] bool lends() const noexcept { return how_ == transport::lent; }
   /// How, and why so.
   [[nodiscard]] std::string explain() const;
 
@@ -46,16 +47,16 @@ class lane {
 
   transport how_;
   std::string why_;
-  stream pull_;  // at the receiver; where that is the host, at the sender
   // ---- indirect
   struct stage {
     std::size_t at = 0;
     std::shared_ptr<event> pulled;  // null before the first use
   };
-  std::optional<stream> push_;  // at the sender
   std::optional<buffer<std::byte>> host_;
   std::deque<stage> stages_;  // the next to use first
-  std::size_t packet_;
+  // ---- last: streams end before what they copy to and from
+  std::optional<stream> pull_;  // at the receiver; where that is the host, at the sender
+  std::optional<stream> push_;  // at the sender; indirect
 };
 
 }  // namespace crosswarp::flow::impl

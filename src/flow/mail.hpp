@@ -22,6 +22,7 @@ struct message {
     arrived,   ///< from the sender to the receiver: they are there
     release,   ///< from the receiver to the router: this buffer is free
     ended,     ///< from the router to the receiver: so many packets, and no more
+    withdraw,  ///< to the router: of this send nothing more is to be given out
   };
   kind what = kind::send;
   std::uint8_t how = 0;   ///< send: a spread
@@ -32,7 +33,7 @@ struct message {
   std::int32_t slot = -1;
   std::uint64_t id = 0;      ///< of a send, its sender's name for it
   std::uint64_t number = 0;  ///< of a packet, by output; ended: how many there were
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;   ///< arrived: 0 when the send was withdrawn
   std::uint64_t offset = 0;
   std::uint64_t tag = 0;
   std::uint64_t unit = 1;     ///< send: see route

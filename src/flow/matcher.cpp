@@ -129,6 +129,14 @@ void matcher::send(const send_order& what, const route& way) {
   }
 }
 
+void matcher::withdraw(int source, std::uint64_t id) {
+  for (output& o : outputs_) {
+    for (const auto& p : o.sends) {
+      if (p->of.source == source && p->of.id == id) p->next = p->end;  // match_one() drops it
+    }
+  }
+}
+
 void matcher::shutdown(int input) {
   const auto index = static_cast<std::size_t>(input);
   if (!open_[index]) return;

@@ -55,6 +55,8 @@ class matcher {
   [[nodiscard]] route checked_route(const segment& s, int source) const;
 
   void send(const send_order& what, const route& way);
+  /// Nothing more of it is given out. Of one that is not queued: nothing.
+  void withdraw(int source, std::uint64_t id);
   /// A second call changes nothing.
   void shutdown(int input);
   /// A buffer is free.

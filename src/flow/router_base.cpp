@@ -24,15 +24,17 @@ std::size_t bytes_of(std::size_t packet_bytes, int buffers) {
 
 // ---- the receiver's side of an output
 
-void router_base::inbox::deliver(const grant& g, completion arrived) {
+void router_base::inbox::deliver(const grant& g, completion arrived, std::byte* lent) {
   slot& into = slots_[static_cast<std::size_t>(g.slot)];
   into.held = true;
+  into.data = lent != nullptr ? lent : at(g.slot);
   pending_segment s;
-  s.data_ = at(g.slot);
+  s.data_ = into.data;
   s.bytes_ = g.bytes;
   s.offset_ = g.offset;
   s.source_ = g.of.source;
   s.tag_ = g.of.tag;
+  s.from_ = this;
   s.slot_ = g.slot;
   s.lap_ = ++into.lap;
   s.arrived_ = std::move(arrived);
@@ -61,10 +63,11 @@ future<pending_segment> router_base::inbox::receive(const std::shared_ptr<const 
 
 int router_base::inbox::give_back(const pending_segment& s) {
   if (s.empty()) throw wrong("release", "an empty segment has no buffer to give back");
-  const bool ours =
-      s.slot_ >= 0 && s.slot_ < static_cast<int>(slots_.size()) && s.data_ == at(s.slot_);
-  if (!ours) throw wrong("release", "the segment came by another link: release it there");
-  slot& back = slots_[static_cast<std::size_t>(s.slot_)];
+  const auto index = static_cast<std::size_t>(s.slot_);
+  if (s.from_ != this || index >= slots_.size()) {
+    throw wrong("release", "the segment came by another link: release it there");
+  }
+  slot& back = slots_[index];
   if (!back.held || back.lap != s.lap_) {
     throw wrong("release", "the segment was given back before: release each once");
   }
@@ -93,19 +96,50 @@ future<completion> router_base::send(int index, const segment& s, const completi
     promise->set({});
     return result;
   }
+  check_way(index, s, way);
   from(index).bytes += s.bytes;
   const std::uint64_t id = next_send_++;
-  sends_.emplace(id, sending{s, ready, {}, std::move(promise)});
+  promise->give_up = [id, of = weak_from_this()] {
+    if (const auto still = of.lock()) still->withdraw(id);
+  };
+  sends_.emplace(id, sending{index, s, ready, std::move(promise)});
   start({id, index, s.bytes, s.tag}, way);
   return result;
 }
 
-void router_base::complete(std::uint64_t id) {
+void router_base::complete_if_done(std::uint64_t id) {
   const auto it = sends_.find(id);
-  events last;
-  for (const auto& [output, copied] : it->second.copies) last.push_back(copied);
-  it->second.promise->set(after(std::move(last)));
+  sending& s = it->second;
+  if (!s.given || s.lent != 0) return;
+  events last = std::move(s.used);
+  for (const auto& [output, copied] : s.copies) last.push_back(copied);
+  s.promise->set(after(std::move(last)));
   sends_.erase(it);
+}
+
+void router_base::withdraw(std::uint64_t id) {
+  completion queued;
+  {
+    const std::scoped_lock lock(mutex());
+    const auto it = sends_.find(id);
+    if (it == sends_.end()) return;
+    events of;
+    for (const auto& [output, copied] : it->second.copies) of.push_back(copied);
+    queued = after(std::move(of));
+    const int source = it->second.source;
+    sends_.erase(it);
+    take_back(source, id);
+  }
+  // Whatever ended the wait for the send is no reason for these not to end. Where they wait for
+  // something that does not come, the sender goes on nevertheless.
+  constexpr std::uint64_t most_ns = 1'000'000'000;
+  (void)device::poll_until([&] { return queued.ready(); },
+                           device::wait_limits{.timeout_ns = most_ns});
+}
+
+void router_base::keep(std::shared_ptr<const void> memory) {
+  const std::scoped_lock lock(mutex());
+  kept_.push_back(std::move(memory));
 }
 
 std::uint64_t router_base::sent_bytes(int index) const {

@@ -38,7 +38,7 @@ std::shared_ptr<shared_value<T>> promise_of(const std::shared_ptr<const patience
   return p;
 }
 
-class router_base {
+class router_base : public std::enable_shared_from_this<router_base> {
  public:
   virtual ~router_base() = default;
   router_base(const router_base&) = delete;
@@ -53,6 +53,11 @@ class router_base {
   virtual void shutdown(int input) = 0;
   virtual future<pending_segment> receive(int output) = 0;
   virtual void release(int output, const pending_segment& s, const completion& used) = 0;
+
+  /// Nothing is given out any more.
+  virtual void stop() {}
+  /// Memory that copies read; it stays as long as their streams.
+  void keep(std::shared_ptr<const void> memory);
 
   [[nodiscard]] std::uint64_t sent_bytes(int input) const;
   [[nodiscard]] virtual std::uint64_t received_bytes(int output) const = 0;
@@ -71,8 +76,8 @@ class router_base {
     /// `base`: of the first buffer; they lie `stride` bytes apart.
     inbox(std::byte* base, std::size_t stride, int buffers)
         : base_(base), stride_(stride), slots_(static_cast<std::size_t>(buffers)) {}
-    /// A buffer is the receiver's now.
-    void deliver(const grant& g, completion arrived);
+    /// A buffer is the receiver's now; or what lies at `lent` is.
+    void deliver(const grant& g, completion arrived, std::byte* lent = nullptr);
     [[nodiscard]] future<pending_segment> receive(const std::shared_ptr<const patience>& limits,
                                                   bool ended);
     /// The slot that it frees. Throws error(invalid_argument).
@@ -87,6 +92,7 @@ class router_base {
    private:
     struct slot {
       bool held = false;
+      std::byte* data = nullptr;
       std::uint64_t lap = 0;
     };
     std::byte* base_;
@@ -99,10 +105,15 @@ class router_base {
 
   /// A send until its last byte is given out.
   struct sending {
+    int source;
     segment what;
     completion ready;
-    std::map<int, std::shared_ptr<event>> copies;  // by output: the last, of copies in their order
     std::shared_ptr<shared_value<completion>> promise;
+    std::map<int, std::shared_ptr<event>> copies = {};  // by output: the last, of those in order
+    bool given = false;                                 // all of it
+    // ---- where packets are lent
+    std::size_t lent = 0;  // packets that are with receivers
+    events used = {};      // of those that came back
   };
   /// What every router knows of an input.
   struct sender {
@@ -118,12 +129,21 @@ class router_base {
   /// Takes a send to where it is matched.
   virtual void start(const send_order& o, const route& way) = 0;
   [[nodiscard]] sender& from(int input) { return senders_[static_cast<std::size_t>(input)]; }
-  /// The last byte of it is given out.
-  void complete(std::uint64_t id);
+  /// Withdrawn is what is not given out yet.
+  virtual void take_back(int input, std::uint64_t id) = 0;
+  /// Throws error(invalid_argument) for what cannot go that way.
+  virtual void check_way(int /*input*/, const segment& /*s*/, const route& /*way*/) const {}
+  /// When the last byte of it is given out, and nothing of it is lent.
+  void complete_if_done(std::uint64_t id);
 
   [[nodiscard]] completion after(events of) const;
+  [[nodiscard]] static const events& events_of(const completion& c) noexcept { return c.events_; }
   void check_kind(const completion& c, const char* call) const;
 
+ private:
+  std::vector<std::shared_ptr<const void>> kept_;  // first: it outlives streams of all who derive
+
+ protected:
   const std::shared_ptr<waits> limits_;
   const device_ref near_;
   matcher matcher_;
@@ -131,6 +151,8 @@ class router_base {
   std::map<std::uint64_t, sending> sends_;  // of this rank, by number
 
  private:
+  /// Who sent it waits for it no longer, and is told now: its memory may go.
+  void withdraw(std::uint64_t id);
   /// Judges what a user sends. Throws error(invalid_argument).
   void check_segment(const segment& s, const completion& ready) const;
   /// Whether a sender may send. Throws error(invalid_argument).

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "crosswarp/error.hpp"
+#include "exec/backends.hpp"
 
 namespace crosswarp::flow::impl {
 
@@ -10,10 +11,14 @@ namespace crosswarp::flow::impl {
 
 router_core::output::output(const receiver& made_of, device_ref near)
     : of(made_of),
-      memory(made_of.at ? *made_of.at : near, bytes_of(made_of.packet_bytes, made_of.buffers),
-             made_of.at ? memory_kind::device : memory_kind::pinned),
-      in(memory.data(), made_of.packet_bytes, made_of.buffers),
-      free(static_cast<std::size_t>(made_of.buffers)) {}
+      memory(lends() ? std::nullopt
+                     : std::make_optional<buffer<std::byte>>(
+                           made_of.at ? *made_of.at : near,
+                           bytes_of(made_of.packet_bytes, made_of.buffers),
+                           made_of.at ? memory_kind::device : memory_kind::pinned)),
+      in(memory ? memory->data() : nullptr, made_of.packet_bytes, made_of.buffers),
+      free(static_cast<std::size_t>(made_of.buffers)),
+      lent_of(static_cast<std::size_t>(made_of.buffers)) {}
 
 int router_core::add_input(const place& at, int /*rank*/) {
   const std::scoped_lock lock(mutex_);
@@ -50,6 +55,23 @@ void router_core::start(const send_order& o, const route& way) {
   match();
 }
 
+void router_core::take_back(int input, std::uint64_t id) {
+  matcher_.withdraw(input, id);
+  match();  // others may have waited behind it
+  end_receives();
+}
+
+void router_core::check_way(int input, const segment& s, const route& way) const {
+  for (const int o : way.outputs) {
+    const place& to = at(o).of.at;
+    if (!at(o).lends() || !to || to->kind() == device_kind::cpu) continue;
+    if (exec::owns(*to, s.data, s.bytes)) continue;
+    throw error(errc::invalid_argument, "send",
+                "packets of input " + std::to_string(input) + " are lent to " + to->name() +
+                    ", which does not know this memory");
+  }
+}
+
 void router_core::shutdown(int index) {
   const std::scoped_lock lock(mutex_);
   from(index).open = false;
@@ -70,14 +92,25 @@ void router_core::release(int index, const pending_segment& s, const completion&
   const std::scoped_lock lock(mutex_);
   output& to = at(index);
   const int slot = to.in.give_back(s);
-  to.free[static_cast<std::size_t>(slot)] = used;
+  if (to.lends()) {
+    return_lent(to.lent_of[static_cast<std::size_t>(slot)], used);
+  } else {
+    to.free[static_cast<std::size_t>(slot)] = used;
+  }
   matcher_.post(index, slot);
   match();
+}
+
+void router_core::stop() {
+  const std::scoped_lock lock(mutex_);
+  stopped_ = true;
 }
 
 // ---- matching, with the lock held
 
 void router_core::match() {
+  // Senders that heard of an abort have left, and taken their memory along.
+  if (stopped_ || limits_->is_aborted()) return;
   try {
     matcher_.match([this](const grant& g) { give(g); });
   } catch (const std::exception& e) {
@@ -91,12 +124,35 @@ void router_core::match() {
 void router_core::give(const grant& g) {
   output& to = at(g.output);
   sending& s = sends_.find(g.of.id)->second;
+  const auto slot = static_cast<std::size_t>(g.slot);
+  const std::byte* const from = static_cast<const std::byte*>(s.what.data) + g.offset;
+  s.given = g.last;
+  if (to.lends()) {
+    ++s.lent;
+    to.lent_of[slot] = g.of.id;
+    to.in.deliver(g, after(events_of(s.ready)), const_cast<std::byte*>(from));
+    return;
+  }
   lane& by = *to.lanes.at(g.of.source);
-  const auto done = by.copy(to.in.at(g.slot), static_cast<const std::byte*>(s.what.data) + g.offset,
-                            g.bytes, s.ready, to.free[static_cast<std::size_t>(g.slot)]);
+  const auto done = by.copy(to.in.at(g.slot), from, g.bytes, s.ready, to.free[slot]);
   s.copies[g.output] = done;
-  if (g.last) complete(g.of.id);
+  complete_if_done(g.of.id);
   to.in.deliver(g, after({done}));
+}
+
+void router_core::return_lent(std::uint64_t id, const completion& used) {
+  const auto it = sends_.find(id);
+  if (it == sends_.end()) return;  // withdrawn
+  sending& s = it->second;
+  --s.lent;
+  // Of a long send there are many; most have passed when the last comes.
+  constexpr std::size_t many = 64;
+  if (s.used.size() >= many) {
+    std::erase_if(s.used, [](const auto& e) { return e->ready(); });
+  }
+  const events& more = events_of(used);
+  s.used.insert(s.used.end(), more.begin(), more.end());
+  complete_if_done(id);
 }
 
 void router_core::end_receives() {

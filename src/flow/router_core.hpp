@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,16 +27,20 @@ class router_core final : public router_base {
   void shutdown(int input) override;
   future<pending_segment> receive(int output) override;
   void release(int output, const pending_segment& s, const completion& used) override;
+  void stop() override;
   [[nodiscard]] std::uint64_t received_bytes(int output) const override;
   [[nodiscard]] std::string explain_way(int input, int output) const override;
 
  private:
   struct output {
     output(const receiver& made_of, device_ref near);
+    [[nodiscard]] bool lends() const noexcept { return of.how == transport::lent; }
     receiver of;
-    buffer<std::byte> memory;
+    std::optional<buffer<std::byte>> memory;  // none where packets are lent
     inbox in;
-    std::vector<completion> free;                // by slot: when it may be overwritten
+    // ---- by slot
+    std::vector<completion> free;                // when it may be overwritten
+    std::vector<std::uint64_t> lent_of;          // whose memory it is: a send
     std::map<int, std::unique_ptr<lane>> lanes;  // by input
   };
 
@@ -45,11 +50,15 @@ class router_core final : public router_base {
   // ---- with the lock held
   void check_running(const char* /*call*/) const override {}
   void start(const send_order& o, const route& way) override;
+  void take_back(int input, std::uint64_t id) override;
+  void check_way(int input, const segment& s, const route& way) const override;
   void match();
   void give(const grant& g);
+  void return_lent(std::uint64_t id, const completion& used);
   void end_receives();
 
   mutable std::mutex mutex_;
+  bool stopped_ = false;
   std::vector<place> inputs_;
   std::vector<std::unique_ptr<output>> outputs_;
 };

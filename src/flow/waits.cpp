@@ -1,21 +1,77 @@
 #include "flow/waits.hpp"
 
+#include <algorithm>
+
 #include "crosswarp/error.hpp"
 
 namespace crosswarp::flow::impl {
 
-void waits::await(const char* call, const std::function<bool()>& ready) const {
+// ---- what is waited for
+
+void awaited::tell() {
+  {
+    const std::scoped_lock lock(mutex_);
+    there_.store(true, std::memory_order_release);  // pairs with ready()
+  }
+  told_.notify_all();
+}
+
+void awaited::await() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (given_up_) std::rethrow_exception(given_up_);
+  }
+  try {
+    limits->await(
+        call, [this] { return ready(); },
+        [this](std::chrono::nanoseconds most) {
+          std::unique_lock lock(mutex_);
+          told_.wait_for(lock, most, [this] { return ready(); });
+        });
+  } catch (...) {
+    if (!give_up) throw;
+    give_up();
+    const std::scoped_lock lock(mutex_);
+    if (ready()) return;  // it came just then
+    given_up_ = std::current_exception();
+    throw;
+  }
+}
+
+// ---- how
+
+namespace {
+
+/// Spins for a moment: to sleep and to be woken costs more than most waits take. Then sleeps, but
+/// never for long, since nobody wakes it for an abort, a fault or the deadline.
+template <class Ready>
+status spin_and_sleep(const Ready& ready, const device::wait_limits& limits,
+                      const patience::sleep& nap) {
+  constexpr std::uint64_t spin_ns = 20'000;
+  constexpr std::chrono::milliseconds longest(1);
+  device::deadline by(limits);
+  status s = device::poll_until(ready, limits.within(std::min(spin_ns, limits.timeout_ns)));
+  while (s == status::timeout && !by.passed()) {
+    nap(longest);
+    s = device::poll_until(ready, limits.within(0));
+  }
+  return s;
+}
+
+}  // namespace
+
+void waits::await(const char* call, const std::function<bool()>& ready, const sleep& nap) const {
   std::exception_ptr thrown;  // a poll lets nothing through
-  const status s = device::poll_until(
-      [&] {
-        try {
-          return aborted_.load(std::memory_order_acquire) || ready();
-        } catch (...) {
-          thrown = std::current_exception();
-          return true;
-        }
-      },
-      limits_);
+  const auto is_over = [&] {
+    try {
+      return is_aborted() || ready();
+    } catch (...) {
+      thrown = std::current_exception();
+      return true;
+    }
+  };
+  const status s =
+      sleeps_ && nap ? spin_and_sleep(is_over, limits_, nap) : device::poll_until(is_over, limits_);
   if (thrown) std::rethrow_exception(thrown);
   switch (s) {
     case status::ok:
@@ -37,11 +93,11 @@ void waits::abort(const std::string& why) {
   const std::scoped_lock lock(mutex_);
   if (aborted_.load(std::memory_order_relaxed)) return;
   why_ = why;
-  aborted_.store(true, std::memory_order_release);  // pairs with await(), check()
+  aborted_.store(true, std::memory_order_release);  // pairs with is_aborted()
 }
 
 void waits::check(const char* call) const {
-  if (!aborted_.load(std::memory_order_acquire)) return;  // pairs with abort()
+  if (!is_aborted()) return;
   const std::scoped_lock lock(mutex_);
   throw error(errc::aborted, call, why_);
 }

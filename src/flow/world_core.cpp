@@ -20,6 +20,8 @@ class world_core final : public core {
   void agree(std::size_t n, const std::string& what) override;
   [[nodiscard]] int here() const override { return station_->of().rank(); }
   std::shared_ptr<router_base> make_router(const fan& f, policy p, int near) override;
+  /// Ranks hear of it at any time.
+  void stop_routers() override {}
 
   const std::shared_ptr<station> station_;
   int routers_ = 0;  // whose ends were not known
@@ -62,7 +64,8 @@ std::shared_ptr<core> make_world_core(world& w) {
     spots.push_back(c.host);
   }
   return std::make_shared<world_core>(w, std::move(devices), std::move(spots),
-                                      std::make_shared<waits>(w.device().limits, w.state().faults));
+                                      std::make_shared<waits>(w.device().limits, w.state().faults,
+                                                              mine.kind() == device_kind::cpu));
 }
 
 }  // namespace crosswarp::flow::impl

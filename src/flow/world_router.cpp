@@ -84,6 +84,13 @@ void world_router::start(const send_order& o, const route& way) {
   station_->post(home_, send_letter(o, way));
 }
 
+void world_router::take_back(int input, std::uint64_t id) {
+  message m = letter(message::kind::withdraw);
+  m.source = input;
+  m.id = id;
+  station_->post(home_, m);
+}
+
 void world_router::shutdown(int index) {
   const std::scoped_lock lock(mutex());
   check_running("shutdown");
@@ -146,6 +153,9 @@ void world_router::handle(const message& m) {
     case message::kind::shutdown:
       matcher_.shutdown(m.source);
       return tell_ends();
+    case message::kind::withdraw:
+      matcher_.withdraw(m.source, m.id);
+      return match();  // others may have waited behind it
     case message::kind::release:
       matcher_.post(m.output, m.slot);
       return match();
@@ -195,14 +205,20 @@ void world_router::tell_ends() {
 // ---- at a sender
 
 void world_router::copy(const message& give) {
-  sending& s = sends_.find(give.id)->second;
-  const auto done = queue_copy_of(give, s);
-  s.copies[give.output] = done;
+  const auto it = sends_.find(give.id);
   message m = give;
   m.what = message::kind::arrived;
   output& to = out(give.output);
+  if (it == sends_.end()) {  // withdrawn: the packet that its receiver counts on is empty
+    m.bytes = 0;
+    return station_->post(to.of.rank, m);
+  }
+  sending& s = it->second;
+  const auto done = queue_copy_of(give, s);
+  s.copies[give.output] = done;
   station_->post_after(after({done}), to.lanes.at(give.source).failed.data(), to.of.rank, m);
-  if (give.last != 0) complete(give.id);
+  s.given = give.last != 0;
+  complete_if_done(give.id);
 }
 
 std::shared_ptr<event> world_router::queue_copy_of(const message& give, const sending& s) {
@@ -228,6 +244,12 @@ void world_router::deliver(output& to) {
   for (auto it = to.early.find(to.next); it != to.early.end(); it = to.early.find(to.next)) {
     const message& m = it->second;
     completion arrived;
+    if (m.bytes == 0) {
+      give_back_unused(m);
+      to.early.erase(it);
+      ++to.next;
+      continue;
+    }
     if (to.landing) {
       const std::size_t at = static_cast<std::size_t>(m.slot) * to.stride;
       to.land->copy(to.landing->data() + at, to.mine + at, m.bytes);
@@ -241,6 +263,14 @@ void world_router::deliver(output& to) {
     ++to.next;
   }
   if (has_ended(to)) to.in->end();
+}
+
+/// Its sender has withdrawn what was to come in this buffer.
+void world_router::give_back_unused(const message& arrived) {
+  message m = letter(message::kind::release);
+  m.output = arrived.output;
+  m.slot = arrived.slot;
+  station_->post(home_, m);
 }
 
 // ---- the end, and looking at it

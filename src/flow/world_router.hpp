@@ -40,9 +40,9 @@ class world_router final : public router_base, public addressee {
  private:
   /// From an input of this rank to an output.
   struct lane_out {
-    explicit lane_out(device_ref d) : by(d), failed(d, 1, memory_kind::pinned) {}
-    stream by;
+    explicit lane_out(device_ref d) : failed(d, 1, memory_kind::pinned), by(d) {}
     buffer<status> failed;  // ok, as long as all puts were
+    stream by;              // ends before what it writes to
   };
   struct output {
     receiver of;
@@ -76,6 +76,7 @@ class world_router final : public router_base, public addressee {
   // ---- with the lock held
   void check_running(const char* call) const override { station_->check_running(call); }
   void start(const send_order& o, const route& way) override;
+  void take_back(int input, std::uint64_t id) override;
   // ---- at home
   void match();
   void tell_ends();
@@ -84,6 +85,7 @@ class world_router final : public router_base, public addressee {
   std::shared_ptr<event> queue_copy_of(const message& give, const sending& s);
   // ---- at a receiver
   void deliver(output& to);
+  void give_back_unused(const message& arrived);
   [[nodiscard]] static bool has_ended(const output& o) { return o.end && o.next == *o.end; }
 
   const std::shared_ptr<station> station_;

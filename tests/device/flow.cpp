@@ -1,6 +1,8 @@
 // What links, segments and routers promise, each promise by itself.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <optional>
 #include <thread>
 
 #include "flow/lane.hpp"
@@ -142,6 +144,37 @@ TEST(FlowSend, AnOwnBufferIsNotWrittenBeforeItsLastSendIsDone) {
   EXPECT_EQ(take(l), range(4, 8));
 }
 
+TEST(FlowSend, AnOwnBufferIsNotGivenOutWhileAnyPieceOfItIsQueued) {
+  auto ctx = devices(3, std::chrono::milliseconds(50));
+  auto r = ctx.router(1, 2, flow::user_defined([](const flow::segment& s, int, const auto&) {
+                        return std::vector<int>{static_cast<int>(s.tag)};
+                      }));
+  auto in = ctx.link(ctx.devices()[0], r, 2 * four, 1);
+  auto slow = ctx.link(r, ctx.devices()[1], four, 1);
+  auto fast = ctx.link(r, ctx.devices()[2], four, 2);
+  cw::stream s(test_device());
+  const auto mine = in.send_buffer(s);
+  (void)in.send({mine.data(), four, 0});  // fills the one buffer of `slow`
+  (void)in.send({mine.data(), four, 0});  // stays queued
+  const auto done = in.send({mine.data() + four, four, 1});
+  EXPECT_TRUE(done.ready());
+  expect_error([&] { (void)in.send_buffer(s); }, cw::errc::timeout, "50 ms");
+  (void)fast;
+}
+
+TEST(FlowSend, TakesVectorsAndArrays) {
+  auto ctx = devices(1);
+  auto l = ctx.link(flow::host, flow::host, four, 2);
+  const std::vector<int> values = range(0, 4);
+  std::array<int, 2> two = {4, 5};
+  (void)l.send(values);
+  (void)l.send({two, 7});
+  EXPECT_EQ(take(l), range(0, 4));
+  const auto part = l.receive().get();
+  EXPECT_EQ(part.tag(), 7U);
+  EXPECT_EQ(read(part), range(4, 6));
+}
+
 // ---- receiving
 
 TEST(FlowReceive, IsReadyWhenMatched) {
@@ -276,6 +309,80 @@ TEST(FlowWaits, EndWhenTheContextIsAborted) {
   other.join();
   expect_error([&] { (void)l.send(all_of(source)); }, cw::errc::aborted, "the input is broken");
   expect_error([&] { (void)l.receive(); }, cw::errc::aborted, "the input is broken");
+}
+
+/// Who hears of an abort leaves, and takes what it sent along.
+TEST(FlowWaits, AfterAnAbortNothingIsReadOfWhatWasSent) {
+  std::optional<cw::buffer<int>> source(numbers(8));
+  auto ctx = devices(2);
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  (void)l.send(all_of(*source));
+  const auto first = l.receive().get();
+  EXPECT_EQ(read(first), range(0, 4));
+  ctx.abort("enough");
+  source.reset();
+  l.release(first);  // whoever has not heard of it yet
+  EXPECT_EQ(l.bytes_moved(), four);
+}
+
+TEST(FlowWaits, ASendThatWasWaitedForInVainIsWithdrawn) {
+  std::optional<cw::buffer<int>> source(numbers(8));
+  const auto other = numbers(3, 8);
+  auto ctx = devices(2, std::chrono::milliseconds(300));
+  auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
+  const auto sent = l.send(all_of(*source));
+  const auto next = l.send(all_of(other));
+  const auto first = l.receive().get();
+  expect_error([&] { (void)sent.get(); }, cw::errc::timeout, "300 ms");
+  expect_error([&] { (void)sent.get(); }, cw::errc::timeout, "300 ms");  // and ever after
+  source.reset();
+  EXPECT_EQ(read(first), range(0, 4));
+  l.release(first);
+  EXPECT_EQ(take(l), range(8, 11)) << "what waited behind it comes";
+  next.get().sync();
+  l.shutdown();
+  EXPECT_TRUE(l.receive().get().empty());
+}
+
+/// Its memory stays until they are done.
+TEST(FlowWaits, ALinkMayEndBeforeItsCopies) {
+  gate held;
+  {
+    auto ctx = devices(2);
+    auto l =
+        ctx.link(ctx.devices()[0], ctx.devices()[1], four, 2, {.how = flow::transport::indirect});
+    cw::stream s(test_device());
+    const auto first = l.send_buffer(s);
+    const auto second = l.send_buffer(s);
+    (void)l.send({first.data(), four}, held.close());
+    (void)l.send({second.data(), four});
+    held.open_later(std::chrono::milliseconds(20));
+  }
+}
+
+TEST(FlowWaits, OfManyAtOnceAllEnd) {
+  const auto source = numbers(400);
+  auto ctx = devices(8, std::chrono::seconds(30));
+  std::vector<flow::link> ring;
+  for (std::size_t i = 0; i < 8; ++i) {
+    ring.push_back(ctx.link(ctx.devices()[i], ctx.devices()[(i + 1) % 8], four, 1));
+  }
+  std::vector<std::thread> all;
+  for (std::size_t i = 1; i < 8; ++i) {
+    all.emplace_back([&, i] {
+      for (;;) {
+        const auto got = ring[i - 1].receive().get();
+        if (got.empty()) break;
+        got.sync();
+        ring[i - 1].release(got, ring[i].send({got.data(), got.bytes()}, got.arrived()).get());
+      }
+      ring[i].shutdown();
+    });
+  }
+  (void)ring[0].send(all_of(source));
+  ring[0].shutdown();
+  EXPECT_EQ(drain(ring[7]), range(0, 400));
+  for (auto& t : all) t.join();
 }
 
 // ---- the graph

@@ -210,6 +210,38 @@ TEST(FlowLink, BetweenRanksPushesBackAndEnds) {
   });
 }
 
+/// What a link had under way does not fall into what is allocated where it was.
+TEST(FlowLink, BetweenRanksLeavesNothingUnderWayWhenItHasEnded) {
+  on_ranks(2, [](cw::world& w) {
+    const int last = w.size() - 1;
+    if (last == 0) return;
+    const auto values = flow_test::numbers(12, 100);
+    const int* from = values.data();
+    for (int i = 0; i < 20; ++i) {
+      {
+        const device_link l(w, 0, last, packet, 3);
+        cw::buffer<long> sum(w.options().device, 1);
+        cw::buffer<status> out(w.options().device, 1);
+        if (w.rank() == 0) {
+          cw::launch(w.stream(), {}, send_some{}, l.device(), from, std::size_t{12}, true,
+                     out.data());
+        }
+        if (w.rank() == last) {
+          cw::launch(w.stream(), {}, sum_all{}, l.device(), sum.data(), out.data());
+        }
+        w.stream().sync();
+        w.barrier();
+      }
+      cw::symmetric_buffer<int> next(w, 1024);
+      next.write(std::vector<int>(1024, i));
+      w.barrier();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ASSERT_EQ(next.read(), std::vector<int>(1024, i)) << "on rank " << w.rank();
+      w.barrier();
+    }
+  });
+}
+
 TEST(FlowLink, AFullLinkPushesBackUntilTheDeadline) {
   device_link l(test_device(), packet, 2, std::chrono::milliseconds(20));
   const dev::thread_group me;

@@ -124,6 +124,7 @@ struct site {
   flow::endpoint from;
   flow::endpoint to;
   std::function<bool(flow::endpoint)> is_mine;
+  bool may_lend;
 };
 
 int workers_of(const plan& p) {
@@ -135,8 +136,12 @@ int workers_of(const plan& p) {
 site virtual_devices(const plan& p) {
   auto ctx = devices(workers_of(p));
   auto workers = ctx.devices();
-  return {std::move(ctx), std::move(workers), flow::host, flow::host,
-          [](flow::endpoint) { return true; }};
+  return {std::move(ctx),
+          std::move(workers),
+          flow::host,
+          flow::host,
+          [](flow::endpoint) { return true; },
+          test_device().kind() == cw::device_kind::cpu};
 }
 
 /// Workers are dealt out to the ranks; the first rank sends, the last receives.
@@ -147,8 +152,12 @@ site ranks(const plan& p, cw::world& w) {
   for (int i = 0; i < workers_of(p); ++i) {
     workers.push_back(ctx.devices()[static_cast<std::size_t>(i % w.size())]);
   }
-  return {std::move(ctx), std::move(workers), flow::host, flow::host_of(w.size() - 1),
-          [rank = w.rank()](flow::endpoint e) { return e.index() == rank; }};
+  return {std::move(ctx),
+          std::move(workers),
+          flow::host,
+          flow::host_of(w.size() - 1),
+          [rank = w.rank()](flow::endpoint e) { return e.index() == rank; },
+          false};
 }
 
 struct graph {
@@ -163,6 +172,10 @@ graph make_graph(const plan& p, site& at) {
     return std::uniform_int_distribution<int>(from, to)(chance);
   };
   const auto packet = [&] { return static_cast<std::size_t>(pick(1, 7)) * sizeof(int); };
+  const auto how = [&] {
+    const bool lends = at.may_lend && pick(0, 1) == 1;
+    return flow::link_options{.how = lends ? flow::transport::lent : flow::transport::automatic};
+  };
   flow::context& ctx = at.ctx;
   std::vector<flow::router> routers;
   int before = 1;
@@ -174,7 +187,7 @@ graph make_graph(const plan& p, site& at) {
   const std::size_t in_bytes = packet();
   const std::size_t out_bytes = packet();
   graph g{ctx.link(at.from, routers.front(), in_bytes, 1),
-          ctx.link(routers.back(), at.to, out_bytes, pick(1, 3)),
+          ctx.link(routers.back(), at.to, out_bytes, pick(1, 3), how()),
           {}};
   std::size_t next = 0;
   for (std::size_t k = 0; k < p.layers.size(); ++k) {
@@ -182,7 +195,7 @@ graph make_graph(const plan& p, site& at) {
       const auto where = at.workers[next];
       const std::size_t from_bytes = packet();
       const std::size_t to_bytes = packet();
-      auto from = ctx.link(routers[k], where, from_bytes, pick(1, 3));
+      auto from = ctx.link(routers[k], where, from_bytes, pick(1, 3), how());
       auto to = ctx.link(where, routers[k + 1], to_bytes, pick(1, 3));
       if (!at.is_mine(where)) continue;
       g.workers.emplace_back(

@@ -2,6 +2,9 @@
 // world. Rank 0 sends, the last rank receives; of one rank both are the same.
 #include <gtest/gtest.h>
 
+#include <future>
+#include <optional>
+
 #include "crosswarp/world.hpp"
 #include "support/flow_gate.hpp"
 #include "support/flow_graphs.hpp"
@@ -320,6 +323,65 @@ TEST(FlowWorld, WaysBetweenRanksAreMeasured) {
     EXPECT_NE(flow::by_topology(t, ctx.host_spots()).explain().find("GB/s"), std::string::npos);
     expect_error([&] { (void)flow::measure_bandwidth(w, 0); }, bad, "measure nothing");
   });
+}
+
+TEST(FlowWorld, ASendThatWasWaitedForInVainIsWithdrawn) {
+  if (cw::launched()) GTEST_SKIP() << "the deadline is the launcher's";
+  auto o = test_options();
+  o.timeout = std::chrono::seconds(1);
+  std::promise<void> withdrawn;  // a barrier has the deadline, too
+  cw::run_local(2, o, [&](cw::world& w) {
+    const auto other = numbers(3, 8);
+    std::optional<cw::buffer<int>> source(numbers(8));
+    one_way g(w);
+    std::optional<flow::pending_segment> first;
+    if (g.receives) first = g.link.receive().get();
+    if (g.sends) {
+      const auto sent = g.link.send(all_of(*source));
+      expect_error([&] { (void)sent.get(); }, cw::errc::timeout, "1000 ms");
+      source.reset();
+      withdrawn.set_value();
+    } else {
+      withdrawn.get_future().wait();
+    }
+    std::optional<flow::future<flow::completion>> next;
+    if (g.sends) {
+      next = g.link.send(all_of(other));
+      g.link.shutdown();
+    }
+    if (g.receives) {
+      EXPECT_EQ(read(*first), range(0, 4));
+      g.link.release(*first);
+      EXPECT_EQ(drain(g.link), range(8, 11));
+    }
+    if (next) next->get().sync();
+  });
+}
+
+TEST(FlowWorld, WaitsEndAtTheDeadlineAndWhenTheContextIsAborted) {
+  if (cw::launched()) GTEST_SKIP() << "the launcher ends jobs; see multiproc.lost_ranks";
+  auto o = test_options();
+  o.timeout = std::chrono::milliseconds(500);
+  std::promise<void> passed;  // a barrier has the deadline, too
+  const auto rank_main = [&](cw::world& w) {
+    const auto source = numbers(8);
+    one_way g(w);
+    if (g.receives) {
+      expect_error([&] { (void)g.link.receive().get(); }, cw::errc::timeout, "500 ms");
+      passed.set_value();
+      expect_error([&] { (void)g.link.receive().get(); }, cw::errc::aborted, "receive");
+    } else {
+      passed.get_future().wait();
+      g.ctx.abort("the input is broken");
+      expect_error([&] { (void)g.link.send(all_of(source)); }, cw::errc::aborted,
+                   "the input is broken");
+    }
+  };
+  try {
+    cw::run_local(2, o, rank_main);
+  } catch (const cw::error& e) {
+    EXPECT_EQ(e.code(), cw::errc::aborted) << e.what();
+  }
 }
 
 TEST(FlowWorld, WaitsEndWhenARankThrows) {

@@ -137,6 +137,14 @@ TEST(LostSender, IsNamedToAllOfItsGraph) {
   }
 }
 
+TEST(LostPeer, IsNamedToKernelsThatWaitAtEitherEndOfALink) {
+  for (const way& by : ways()) {
+    for (const char* place : {"empty", "full"}) {
+      expect_peer_lost(by, {"lose_at_link", place, "1"}, 1, "kernel: peer_lost");
+    }
+  }
+}
+
 /// In rounds where ranks are mapped, else by a worklist.
 TEST(LostSearcher, IsNamedToAllThatSearchAGraph) {
   for (const way& by : ways()) {

@@ -162,6 +162,25 @@ struct receive_in_kernel {
   }
 };
 
+/// Sends so many packets to the right, then takes one from the left, if it is to.
+struct use_links {
+  CW_FN void operator()(const context& ctx, const cw::device::flow::link& left,
+                        const cw::device::flow::link& right, int sends, bool receives,
+                        cw::status* out) const {
+    const auto g = ctx.thread();
+    auto to = cw::device::flow::sender::open(g, right);
+    cw::status s = cw::status::ok;
+    for (int i = 0; s == cw::status::ok && i < sends; ++i) s = to.send(g, &i, sizeof(i));
+    if (s == cw::status::ok && receives) {
+      auto from = cw::device::flow::receiver::open(g, left);
+      cw::device::flow::packet p;
+      s = from.receive(g, p);
+      if (s == cw::status::ok) s = from.release(g);
+    }
+    *out = s;
+  }
+};
+
 /// Throws when the host does; says first what the kernel saw.
 void finish_kernel(cw::world& w, const cw::buffer<cw::status>& out) {
   try {
@@ -375,6 +394,25 @@ int lose_in_graph(const arguments& a) {
   });
 }
 
+/// Rank WHO is killed while kernels of all wait at a link: for a packet (empty) or for room (full).
+int lose_at_link(const arguments& a) {
+  cw::world w;
+  const auto links = ring_of_links(w);
+  const auto& right = links[static_cast<std::size_t>(w.rank())]->device();
+  const auto& left =
+      links[static_cast<std::size_t>((w.rank() + w.size() - 1) % w.size())]->device();
+  const cw::buffer<cw::status> out(w.options().device, 1);
+  cw::launch(w.stream(), {}, use_links{}, left, right, 1, true, out.data());  // connects all
+  w.stream().sync();
+  w.barrier();
+  if (w.rank() == number(a, 1)) die_soon();
+  return survive(w, [&] {
+    const bool full = a.at(0) == "full";
+    cw::launch(w.stream(), {}, use_links{}, left, right, full ? 2 : 0, !full, out.data());
+    finish_kernel(w, out);
+  });
+}
+
 /// Rank WHO throws in the function that it was given to run(); the others wait for it.
 int throw_in_run(const arguments& a) {
   cw::run(3, [&](cw::world& w) {
@@ -500,6 +538,7 @@ int main(int argc, char** argv) {
       {"throw_in_run", throw_in_run},
       {"lose_in_program", lose_in_program},
       {"lose_in_graph", lose_in_graph},
+      {"lose_at_link", lose_at_link},
       {"lose_in_worklist", lose_in_worklist},
       {"lose_while_busy", lose_while_busy},
       {"end_while_kernel_waits", end_while_kernel_waits},

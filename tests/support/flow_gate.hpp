@@ -1,6 +1,9 @@
 // A stream that stands still until the host lets it go on.
 #pragma once
 
+#include <chrono>
+#include <thread>
+
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/device/signal.hpp"
 #include "crosswarp/launch.hpp"
@@ -22,7 +25,10 @@ struct pass_gate {
 class gate {
  public:
   gate() : line_(test_device(), 1, cw::memory_kind::pinned), stream_(test_device()) {}
-  ~gate() { open(); }
+  ~gate() {
+    if (opener_.joinable()) opener_.join();
+    open();
+  }
   gate(const gate&) = delete;
   gate& operator=(const gate&) = delete;
   /// The stream, with something on it that does not end.
@@ -31,10 +37,17 @@ class gate {
     return stream_;
   }
   void open() { dev::signal(*line_.data()).set(1); }
+  void open_later(std::chrono::milliseconds when) {
+    opener_ = std::thread([this, when] {
+      std::this_thread::sleep_for(when);
+      open();
+    });
+  }
 
  private:
   cw::buffer<dev::signal_line> line_;
   cw::stream stream_;
+  std::thread opener_;
 };
 
 }  // namespace flow_test

@@ -117,7 +117,7 @@ class sender {
   [[nodiscard]] CW_FN status send(const G& g, const void* from, std::size_t bytes,
                                   std::uint64_t tag = 0) noexcept;
   /// Nothing more comes: the receiver hears `closed` behind the last packet. Waits for a packet to
-  /// say so in. A second call changes nothing.
+  /// say so in, and behind the proxy until all has arrived. A second call changes nothing.
   template <group G>
   [[nodiscard]] CW_FN status shutdown(const G& g) noexcept;
 
@@ -150,8 +150,8 @@ class receiver {
 
   /// Waits for the next packet; the same one until release().
   /// Order: everything that the sender's group wrote to it is visible to every thread of `g`.
-  /// Fails: closed at the end, and ever after; invalid at the wrong end; timeout, peer_lost,
-  ///        aborted.
+  /// Fails: closed at the end, and ever after; then all releases have arrived, too. invalid at the
+  ///        wrong end; timeout, peer_lost, aborted.
   template <group G>
   [[nodiscard]] CW_FN status receive(const G& g, packet& p) noexcept {
     return receive(g, p, link_.limits);

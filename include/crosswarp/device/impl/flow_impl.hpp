@@ -20,6 +20,13 @@ CW_FN inline remote_address behind(remote_address base, std::size_t bytes) noexc
   return {base.offset + bytes, base.region};
 }
 
+/// At the end of a link: what this side has put at the other is there. Its memory may be given back
+/// when both sides have met, so nothing may be under way to it then.
+template <group G>
+CW_FN inline status settle(const G& g, const link& l) noexcept {
+  return l.theirs != nullptr ? status::ok : l.proxy.queue(0).quiet(g);
+}
+
 }  // namespace impl
 
 // ---- sender
@@ -95,7 +102,8 @@ CW_FN inline status sender::shutdown(const G& g) noexcept {
   if (ended_) return status::ok;
   if (const status s = reserve(g); s != status::ok) return s;
   ended_ = true;
-  return publish(g, {0, 0});
+  const status s = publish(g, {0, 0});
+  return s == status::ok ? impl::settle(g, link_) : s;
 }
 
 // ---- receiver
@@ -122,7 +130,8 @@ CW_FN inline status receiver::receive(const G& g, packet& p, const wait_limits& 
   if (h.bytes == 0) {
     ended_ = true;
     keep(g);
-    return status::closed;
+    const status s = impl::settle(g, link_);  // releases
+    return s == status::ok ? status::closed : s;
   }
   p = {at + sizeof(packet_header), static_cast<std::size_t>(h.bytes), h.tag};
   return status::ok;
