@@ -136,8 +136,8 @@ csr parse(std::string_view text, const std::string& name, const read_options& o)
 /// Throws error(system).
 void write_binary(const csr& g, const std::string& path);
 /// All that the graph's form can tell is checked, also that it is symmetric if the file says so, in
-/// time that goes with its edges; whether rows are sorted and lengths are the right ones is not. The
-/// file must not change while the graph or a copy of it lives.
+/// time that goes with its edges; whether rows are sorted and lengths are the right ones is not.
+/// The file must not change while the graph or a copy of it lives.
 csr map_binary(const std::string& path);
 /// As text of `format::edges`. Complete, or not there.
 void write_edges(const csr& g, const std::string& path);

@@ -112,7 +112,8 @@ void check_targets(std::span<const vertex> targets, const header& h, const std::
       "an edge leads to vertex " + std::to_string(*bad) + " of " + std::to_string(h.vertices));
 }
 
-/// What a file says of itself is not believed: searches upwards would find parents where no edge is.
+/// What a file says of itself is not believed: searches upwards would find parents where no edge
+/// is.
 void check_symmetry(const csr& g, const header& h, const std::string& path) {
   if (!rows_in_order(g)) {
     if (is_symmetric(g)) return;

@@ -11,9 +11,9 @@
 
 namespace crosswarp::graph {
 
-/// Calls f(begin, end) for pieces that make up [0, n), one on each thread; a piece for which there is
-/// no thread is done by the caller. Throws what the first of them threw. `start(f, i)` is a thread
-/// that calls f(i).
+/// Calls f(begin, end) for pieces that make up [0, n), one on each thread; a piece for which there
+/// is no thread is done by the caller. Throws what the first of them threw. `start(f, i)` is a
+/// thread that calls f(i).
 template <class F, class Start>
 void in_pieces(int threads, std::uint64_t n, const F& f, const Start& start) {
   const auto pieces = static_cast<std::uint64_t>(threads < 1 ? 1 : threads);

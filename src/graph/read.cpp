@@ -48,7 +48,8 @@ market_kind market_banner(text_lines& in) {
   const std::string object = lower(in.word());
   const std::string layout = lower(in.word());
   if (object != "matrix" || layout != "coordinate") {
-    throw in.wrong("'" + shown(object) + " " + shown(layout) + "': only 'matrix coordinate' is a graph");
+    throw in.wrong("'" + shown(object) + " " + shown(layout) +
+                   "': only 'matrix coordinate' is a graph");
   }
   const std::string field = lower(in.word());
   if (field != "pattern" && field != "integer" && field != "real") {
@@ -64,7 +65,8 @@ market_kind market_banner(text_lines& in) {
 
 edge_list market(text_lines& in, const read_options& o) {
   const market_kind kind = market_banner(in);
-  edge_list list{.vertices = 0, .weighted = kind.weighted && o.lengths, .symmetric = kind.symmetric};
+  edge_list list{
+      .vertices = 0, .weighted = kind.weighted && o.lengths, .symmetric = kind.symmetric};
   if (!in.next_with_words("%")) throw in.wrong("the line of sizes is missing");
   list.vertices = in.number("number of rows", 0, most_vertices(o));
   in.number("number of columns (as many as rows)", list.vertices, list.vertices);

@@ -115,8 +115,8 @@ class text_lines {
   }
   static std::string range(const char* what, std::string_view w, std::uint64_t least,
                            std::uint64_t most) {
-    return std::string(what) + " " + shown(w) + " is not from " + std::to_string(least) +
-           " to " + std::to_string(most);
+    return std::string(what) + " " + shown(w) + " is not from " + std::to_string(least) + " to " +
+           std::to_string(most);
   }
 
   std::string_view rest_;

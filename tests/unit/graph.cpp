@@ -1,8 +1,8 @@
 // Graphs on the host: files, generators, partitions, references.
 #include "crosswarp/graph.hpp"
 
-#include <gmock/gmock.h>
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -222,9 +222,7 @@ TEST(GraphText, LengthsThatNobodyAsksForMayBeAnyNumbers) {
     EXPECT_FALSE(g.weighted());
     EXPECT_THAT(edges_of(g), ElementsAre(edge{0, 1}, edge{1, 0})) << file;
   }
-  EXPECT_THAT(complaint([] {
-                gr::parse("0 1 far\n", "file", {.as = plain, .lengths = false});
-              }),
+  EXPECT_THAT(complaint([] { gr::parse("0 1 far\n", "file", {.as = plain, .lengths = false}); }),
               HasSubstr("file:1: invalid argument: length 'far' is no number"));
 }
 
@@ -234,18 +232,17 @@ TEST(GraphBuild, WhatIsThereInBothDirectionsIsNotDoubled) {
   const std::string both = "p sp 3 4\na 1 2 5\na 2 1 5\na 2 3 7\na 3 2 7\n";
   const auto g = text(dimacs, both, {.symmetrise = true});
   EXPECT_TRUE(g.symmetric());
-  EXPECT_THAT(edges_of(g),
-              ElementsAre(edge{0, 1, 5}, edge{1, 0, 5}, edge{1, 2, 7}, edge{2, 1, 7}));
+  EXPECT_THAT(edges_of(g), ElementsAre(edge{0, 1, 5}, edge{1, 0, 5}, edge{1, 2, 7}, edge{2, 1, 7}));
   // One direction is there, one with another length, one twice, and a loop.
-  const auto mended = text(plain, "0 1 5\n1 0 6\n1 2 7\n2 3 8\n2 3 8\n3 2 8\n3 3 1\n",
-                           {.symmetrise = true});
+  const auto mended =
+      text(plain, "0 1 5\n1 0 6\n1 2 7\n2 3 8\n2 3 8\n3 2 8\n3 3 1\n", {.symmetrise = true});
   EXPECT_TRUE(mended.symmetric());
   EXPECT_THAT(edges_of(mended),
               ElementsAre(edge{0, 1, 5}, edge{0, 1, 6}, edge{1, 0, 5}, edge{1, 0, 6}, edge{1, 2, 7},
                           edge{2, 1, 7}, edge{2, 3, 8}, edge{2, 3, 8}, edge{3, 2, 8}, edge{3, 2, 8},
                           edge{3, 3, 1}));
-  EXPECT_TRUE(same(gr::symmetrised(text(plain, "0 1\n1 0\n")),
-                   text(plain, "0 1\n", {.symmetrise = true})));
+  EXPECT_TRUE(
+      same(gr::symmetrised(text(plain, "0 1\n1 0\n")), text(plain, "0 1\n", {.symmetrise = true})));
   // Rows in any order.
   EXPECT_EQ(gr::symmetrised(gr::csr({0, 2, 3, 4}, {2, 1, 0, 0}, {}, false)).edges(), 4U);
 }
@@ -373,8 +370,9 @@ TEST_F(GraphFiles, ABinaryGraphThatIsNotSymmetricCannotSaySo) {
 
 TEST_F(GraphFiles, ABinaryGraphIsBuiltAsAsked) {
   gr::write_binary(text(plain, "0 1 5\n0 1 4\n1 1 2\n"), path("g.csr"));
-  EXPECT_THAT(edges_of(gr::read(path("g.csr"), {.build = {.symmetrise = true}})),
-              ElementsAre(edge{0, 1, 4}, edge{0, 1, 5}, edge{1, 0, 4}, edge{1, 0, 5}, edge{1, 1, 2}));
+  EXPECT_THAT(
+      edges_of(gr::read(path("g.csr"), {.build = {.symmetrise = true}})),
+      ElementsAre(edge{0, 1, 4}, edge{0, 1, 5}, edge{1, 0, 4}, edge{1, 0, 5}, edge{1, 1, 2}));
   const auto simple = gr::read(path("g.csr"), {.build = {.symmetrise = true, .simplify = true}});
   EXPECT_THAT(edges_of(simple), ElementsAre(edge{0, 1, 4}, edge{1, 0, 4}));
   EXPECT_TRUE(simple.symmetric());

@@ -164,6 +164,7 @@ class worklist_worker {
       outcome_ = poll_until(
           g_, [&] { return has_room(r) || can_set_aside() || has_ended(); },
           list_.world_.limits.for_peer(r));
+      if (outcome_ == status::timeout) ++total_.no_room;
       // With this unsent it cannot have ended well.
       if (outcome_ == status::ok && ended()) outcome_ = told_outcome();
       set_aside();
@@ -516,6 +517,7 @@ class worklist_worker {
       total(&worklist_counts::parked);
       total(&worklist_counts::forwarded);
       total(&worklist_counts::epochs);
+      total(&worklist_counts::no_room);
     }
     // What is on its way would come into the next run.
     const status arrived = far_.settle(g_);
