@@ -180,9 +180,7 @@ std::pair<errc, std::string> meaning_of(status s) {
     case status::aborted:
       return {errc::aborted, "a rank has given up"};
     default:
-      return {errc::timeout,
-              "nothing was done on any rank until the deadline, or another rank found "
-              "no room for its items, which then says so"};
+      return {errc::timeout, "nothing was done on any rank until the deadline"};
   }
 }
 
@@ -326,6 +324,19 @@ buffer<T>& made(std::optional<buffer<T>>& b, device_ref d, std::size_t count) {
   return *b;
 }
 
+/// What the first rank says that has something to say; empty when there is none, or not all come. A
+/// run ends by timeout on all ranks, and people read but one of their errors.
+std::string first_of_all(world& w, const std::string& mine) {
+  try {
+    for (const auto& theirs : w.allgather(std::as_bytes(std::span(mine)))) {
+      if (!theirs.empty()) return {reinterpret_cast<const char*>(theirs.data()), theirs.size()};
+    }
+  } catch (const error&) {
+    return mine;
+  }
+  return "";
+}
+
 template <class Kernel, class Program>
 run_report run_list(divided::state& s, const char* what,
                     std::optional<worklist<typename Program::item>>& list,
@@ -335,7 +346,8 @@ run_report run_list(divided::state& s, const char* what,
   try {
     s.run(what, kernel, list->device(), program, lists_of(s).route.device());
   } catch (const error& e) {
-    const std::string lacked = e.code() == errc::timeout ? list->complaint() : "";
+    if (e.code() != errc::timeout) throw;
+    const std::string lacked = first_of_all(s.w, list->complaint());
     if (lacked.empty()) throw;
     throw error(errc::timeout, what, lacked + " (of divided_options; --spill, --queue)", e.peer());
   }

@@ -164,9 +164,10 @@ class worklist_worker {
       outcome_ = poll_until(
           g_, [&] { return has_room(r) || can_set_aside() || has_ended(); },
           list_.world_.limits.for_peer(r));
-      if (outcome_ == status::timeout) ++total_.no_room;
       // With this unsent it cannot have ended well.
       if (outcome_ == status::ok && ended()) outcome_ = told_outcome();
+      // Also when another one's deadline passed first: this one was in want all the while.
+      if (outcome_ == status::timeout) ++total_.no_room;
       set_aside();
       sent += offer(r, items + sent, count - sent);
     }
