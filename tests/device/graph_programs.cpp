@@ -78,12 +78,17 @@ INSTANTIATE_TEST_SUITE_P(All, GraphPrograms,
                            return m.param == gr::method::rounds ? "Rounds" : "Worklist";
                          });
 
+bool all_mapped(const cw::world& w) {
+  for (int r = 0; r < w.size(); ++r) {
+    if (r != w.rank() && !w.is_mapped(r)) return false;
+  }
+  return true;
+}
+
 /// On ranks that can; where ranks are not mapped, rounds are refused.
 void on_ranks_by(gr::method how, int ranks, const std::function<void(cw::world&)>& rank_main) {
   on_ranks(ranks, [&](cw::world& w) {
-    bool mapped = true;
-    for (int r = 0; r < w.size(); ++r) mapped = mapped && (w.is_mapped(r) || r == w.rank());
-    if (mapped || how == gr::method::worklist) return rank_main(w);
+    if (all_mapped(w) || how == gr::method::worklist) return rank_main(w);
     gr::divided d(w, text("0 1\n", true), {.how = how});
     try {
       d.cc();
@@ -216,9 +221,10 @@ TEST(GraphProgramsOfAnyKind, ItemsMayGoAnyWay) {
 // fails.
 TEST_P(GraphPrograms, ARankHoldsItsOwnVerticesAndTheBorder) {
   on_ranks_by(GetParam(), 4, [](cw::world& w) {
+    if (!all_mapped(w)) return;  // takes long, and no other memory of vertices
     const auto g = gr::grid({.scale = 12});
     const auto p = gr::edge_balanced(g, w.size());
-    gr::divided d(w, g, p, {.how = GetParam(), .blocks = 1, .threads = 1});
+    gr::divided d(w, g, p, {.how = GetParam(), .blocks = 1, .threads = 1, .delta = 1U << 20U});
     EXPECT_GT(d.graph_bytes(), g.edges() / static_cast<unsigned>(w.size()) * 7);
     EXPECT_EQ(d.vertex_bytes(), 0U) << "nothing has run";
     d.bfs(0);
@@ -226,7 +232,7 @@ TEST_P(GraphPrograms, ARankHoldsItsOwnVerticesAndTheBorder) {
     EXPECT_GT(of_one, 0U);
     d.sssp(0);
     d.cc();
-    d.pr();
+    d.pr({.tolerance = 0.1});
     EXPECT_GT(d.vertex_bytes(), of_one);
     EXPECT_EQ(d.item_bytes() > 0, GetParam() == gr::method::worklist);
     const auto mine = gr::take_part(g, p, w.rank());
