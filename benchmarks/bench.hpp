@@ -58,12 +58,14 @@ struct setup {
   std::string engine;      ///< of the proxy; empty: no proxy
   memory_kind heap_kind = memory_kind::device;
   shmem_scope scope = shmem_scope::block;
-  int coll_ranks = 4;   ///< of bench coll, and the next four
-  bool graph = false;   ///< recorded and replayed
-  int graph_ranks = 2;  ///< of bench graph, and the next two
-  int scale = 0;        ///< of its graphs; 0: 18, quick 12
-  std::string gapbs;    ///< where GAPBS's programs are, to be measured beside; empty: they are not
-  std::string peer;     ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
+  int coll_ranks = 4;        ///< of bench coll, and the next four
+  bool graph = false;        ///< recorded and replayed
+  int graph_ranks = 2;       ///< of bench graph, and the next four
+  int graph_blocks = 0;      ///< of each rank's kernel; 0: as the device suggests
+  std::string graph_method;  ///< rounds, worklist; empty: automatic
+  int scale = 0;             ///< of its graphs; 0: 18, quick 12
+  std::string gapbs;  ///< where GAPBS's programs are, to be measured beside; empty: they are not
+  std::string peer;   ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
   std::size_t bytes_from = 8;
   std::size_t bytes_to = 64U << 20U;
   std::string op;  ///< of bench shmem: put, get, p, g, amo, signal, barrier; empty: all

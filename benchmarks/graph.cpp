@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 
 #include "bench.hpp"
 #include "crosswarp/graph_programs.hpp"
@@ -52,20 +51,61 @@ std::vector<program> programs(const setup& s) {
   return all;
 }
 
-/// Milliseconds of each trial.
-std::vector<double> measure(const setup& s, const problem& on, const program& p) {
+graph::method method_named(const std::string& name) {
+  if (name == "rounds") return graph::method::rounds;
+  return name == "worklist" ? graph::method::worklist : graph::method::automatic;
+}
+
+/// Of each trial.
+std::vector<graph::run_report> measure(const setup& s, graph::method how, const problem& on,
+                                       const program& p) {
   world_options o = world_options::from_environment();
   o.device = s.device;
-  std::vector<double> took;
+  std::vector<graph::run_report> all;
   run_local(s.graph_ranks, o, [&](world& w) {
-    graph::divided d(w, on.graph);
+    graph::divided d(w, on.graph, {.how = how, .blocks = s.graph_blocks});
     for (const graph::vertex source : graph::sources(on.graph, p.trials, 1)) {
       const auto report = p.run(d, source);
-      if (w.rank() != 0) continue;
-      took.push_back(std::chrono::duration<double, std::milli>(report.took).count());
+      if (w.rank() == 0) all.push_back(report);
     }
   });
-  return took;
+  return all;
+}
+
+double milliseconds(const graph::run_report& r) {
+  return std::chrono::duration<double, std::milli>(r.took).count();
+}
+
+/// What is said of how it was measured, unless that is as usual.
+std::string manner(const setup& s, bool by_worklist) {
+  std::string text;
+  if (by_worklist) text += ", by a worklist";
+  if (s.graph_blocks > 1) text += ", " + std::to_string(s.graph_blocks) + " blocks a rank";
+  return text;
+}
+
+row row_of(const setup& s, std::string what, const char* unit) {
+  row r;
+  r.bench = "graph";
+  r.what = std::move(what);
+  r.ranks = s.graph_ranks;
+  r.device = s.device.name();
+  r.path = "same process";
+  r.unit = unit;
+  return r;
+}
+
+/// What worklists do, which programs only go by where ranks are not mapped, or when they are asked:
+/// items in a second, of all ranks together.
+row items_of(const setup& s, const problem& on, program p) {
+  p.trials = s.quick ? 2 : 8;
+  samples all;
+  for (const auto& r : measure(s, graph::method::worklist, on, p)) {
+    all.add(static_cast<double>(r.items.done) / milliseconds(r) / 1e3);
+  }
+  row r = row_of(s, "items of " + p.name + ", " + on.name + manner(s, true), "M items/s");
+  all.fill(r);
+  return r;
 }
 
 /// A folder for graphs in GAPBS's own format, gone with this object.
@@ -121,7 +161,8 @@ double time_of_gapbs(const setup& s, const problem& on, const program& p) {
   const bool far = p.name == "sssp";
   const std::string file = folder.file(far ? "g.wsg" : "g.sg");
   write_for_gapbs(on.graph, far, file);
-  std::string command = "OMP_NUM_THREADS=" + std::to_string(s.graph_ranks) + " " +
+  const int threads = s.graph_ranks * std::max(1, s.graph_blocks);
+  std::string command = "OMP_NUM_THREADS=" + std::to_string(threads) + " " +
                         quoted(s.gapbs + "/" + p.name) + " -f " + quoted(file) + " -n " +
                         std::to_string(p.trials);
   if (far) command += " -d " + std::to_string(on.delta_of_gapbs);
@@ -143,23 +184,29 @@ std::vector<row> bench_graph(const setup& s) {
   std::vector<row> rows;
   for (const problem& on : problems(s)) {
     for (const program& p : programs(s)) {
-      const std::vector<double> took = measure(s, on, p);
+      const auto reports = measure(s, method_named(s.graph_method), on, p);
       samples all;
-      for (const double ms : took) all.add(ms);
-      row r;
-      r.bench = "graph";
-      r.what = p.name + ", " + on.name + ", mean of " + std::to_string(p.trials);
-      r.ranks = s.graph_ranks;
-      r.device = s.device.name();
-      r.path = "same process";
-      r.unit = "ms";
+      double sum = 0;
+      for (const auto& report : reports) {
+        all.add(milliseconds(report));
+        sum += milliseconds(report);
+      }
+      row r = row_of(s,
+                     p.name + ", " + on.name + ", mean of " + std::to_string(p.trials) +
+                         manner(s, s.graph_method == "worklist"),
+                     "ms");
       all.fill(r);
-      r.median = std::accumulate(took.begin(), took.end(), 0.0) / static_cast<double>(took.size());
+      r.median = sum / static_cast<double>(reports.size());
       if (!s.gapbs.empty()) {
         r.peer = "gapbs";
         r.peer_median = time_of_gapbs(s, on, p);
       }
       rows.push_back(r);
+    }
+    for (const program& p : programs(s)) {
+      if (s.graph_method != "rounds" && (p.name == "bfs" || p.name == "sssp")) {
+        rows.push_back(items_of(s, on, p));
+      }
     }
   }
   return rows;

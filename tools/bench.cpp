@@ -247,6 +247,8 @@ void check_options(const bench_options& o) {
                                     {"--ranks", o.ranks != 0, {"coll", "graph"}},
                                     {"--graph", o.graph, {"coll"}},
                                     {"--scale", o.scale != 0, {"graph"}},
+                                    {"--blocks", o.blocks != 0, {"graph"}},
+                                    {"--method", !o.method.empty(), {"graph"}},
                                     {"--gapbs", !o.gapbs.empty(), {"graph"}},
                                     {"--peer", o.peer == "mpi" || o.peer == "nccl", {"coll"}},
                                     {"--peer", o.peer == "oshmem", {"shmem"}}};
@@ -318,6 +320,8 @@ int bench(const bench_options& o) {
   s.peer = o.peer;
   if (o.ranks != 0) s.coll_ranks = s.graph_ranks = o.ranks;
   s.scale = o.scale;
+  s.graph_blocks = o.blocks;
+  s.graph_method = o.method;
   s.gapbs = o.gapbs;
   if (!o.bytes.empty()) parse_range(o.bytes, s);
   std::ofstream picture;

@@ -62,8 +62,10 @@ struct bench_options {
   bool graph = false;
   std::string peer;  ///< mpi, nccl, none; empty: mpi on a CPU, if it is there and not quick
   // Of bench graph alone:
-  int scale = 0;      ///< 0: 18
-  std::string gapbs;  ///< where GAPBS's programs are
+  int scale = 0;       ///< 0: 18
+  int blocks = 0;      ///< of each rank's kernel; 0: as the device suggests
+  std::string method;  ///< rounds, worklist; empty: automatic
+  std::string gapbs;   ///< where GAPBS's programs are
 };
 int bench(const bench_options& o);
 
@@ -113,8 +115,13 @@ struct graph_options {
   std::optional<std::uint32_t> source;  ///< none: another one for each trial
   std::uint64_t delta = 0;              ///< of sssp; 0: by the lengths of edges
   std::string partition = "edges";      ///< edges, vertices, metis
-  std::string route = "direct";         ///< of items: direct, ring, nodes
-  int threads = 2;                      ///< that make the graph
+  std::string method = "automatic";     ///< automatic, rounds, worklist
+  int blocks = 0;                       ///< of each rank's kernel; 0: as the device suggests
+  // Of worklists: who asks for one of these asks for them.
+  std::string route;        ///< of items: direct, ring, nodes; empty: direct
+  std::uint64_t queue = 0;  ///< places of each worker's; 0: as the device suggests
+  std::uint64_t spill = 0;  ///< items that each worker keeps when queues are full
+  int threads = 2;          ///< that make the graph
   bool verify = false;
   std::string out;   ///< the last trial's result, a line for each vertex
   std::string save;  ///< the graph, as a binary file

@@ -106,6 +106,13 @@ void add_bench(CLI::App& app, tool::bench_options& o) {
       ->add_option("--scale", o.scale,
                    "graph: 2^scale vertices (18), in a grid 16 times as many as in the others")
       ->check(CLI::Range(1, 26));
+  bench
+      ->add_option("--blocks", o.blocks,
+                   "graph: blocks of each rank's kernel, on a CPU threads that work for it; "
+                   "--ranks 1 --blocks 2 beside --ranks 2 is what it costs to divide the graph")
+      ->check(CLI::Range(1, 1024));
+  bench->add_option("--method", o.method, "graph: how ranks work together; without it as it suits")
+      ->check(CLI::IsMember({"rounds", "worklist"}));
   bench->add_option("--gapbs", o.gapbs,
                     "graph: where GAPBS's programs are, to be measured beside on the same graphs");
   bench
@@ -180,7 +187,7 @@ void add_graph(CLI::App& app, tool::graph_options& o) {
       ->check(CLI::Range(0, 1024));
   graph->add_option("--seed", o.seed, "Of the graph, of lengths that it lacks, and of sources");
   graph->add_flag("--symmetrise", o.symmetrise,
-                  "Add the other direction of each edge of the file (cc always does)");
+                  "Add the other direction of edges that are not there in both (cc always does)");
   graph->add_option("--ranks", o.ranks, "Threads as ranks (2), unless a launcher started them")
       ->check(CLI::Range(1, 64));
   graph->add_option("--device", o.device, "cpu, cuda, cuda:N, auto");
@@ -194,8 +201,20 @@ void add_graph(CLI::App& app, tool::graph_options& o) {
       ->check(CLI::IsMember({"edges", "vertices", "metis"}));
   graph
       ->add_option("--route", o.route,
-                   "How items of worklists go: direct, ring, or nodes, by one rank of each machine")
+                   "How items of worklists go: direct, ring, or nodes, by one rank of each "
+                   "machine; this and the next two make it a worklist")
       ->check(CLI::IsMember({"direct", "ring", "nodes"}));
+  graph->add_option("--queue", o.queue, "Places of each worker's queue, a power of two");
+  graph->add_option("--spill", o.spill, "Items that each worker may keep when queues are full");
+  graph
+      ->add_option("--method", o.method,
+                   "How ranks work together: in rounds, by a worklist, or automatic: in rounds "
+                   "where all are mapped")
+      ->check(CLI::IsMember({"automatic", "rounds", "worklist"}));
+  graph
+      ->add_option("--blocks", o.blocks,
+                   "Blocks of each rank's kernel: on a CPU (1) threads that work for it")
+      ->check(CLI::Range(1, 1024));
   graph->add_option("--threads", o.threads, "That make the graph")->check(CLI::Range(1, 1024));
   graph->add_flag("--verify", o.verify, "Compare each result with a serial program's");
   graph->add_option("--out", o.out, "Write the last result to this file, a line for each vertex");

@@ -77,6 +77,7 @@ class csr {
 
  private:
   friend csr map_binary(const std::string& path);
+  friend struct same_rows;
   std::shared_ptr<const void> storage_;
   std::span<const std::uint64_t> offsets_;
   std::span<const vertex> targets_;
@@ -86,7 +87,7 @@ class csr {
 };
 
 struct build_options {
-  /// Add the other direction of each edge.
+  /// Add the other direction of each edge that is not there in both.
   bool symmetrise = false;
   /// Drop edges from a vertex to itself, and all but the shortest of parallel ones.
   bool simplify = false;
@@ -98,6 +99,11 @@ csr build(const edge_list& list, const build_options& o = {});
 /// The same graph with lengths from 1 to `longest`, drawn by the ends of each edge: both directions
 /// have the same.
 csr with_lengths(const csr& g, std::uint64_t seed, weight longest = 255);
+/// The same graph without its lengths; shares its memory.
+csr without_lengths(const csr& g);
+/// With each edge in both directions: the same graph, in the same memory, when it has them already;
+/// else what lacks is added.
+csr symmetrised(const csr& g);
 /// All edges turned round. A symmetric graph is its own.
 csr transpose(const csr& g);
 
@@ -114,6 +120,8 @@ enum class format {
 struct read_options {
   format as = format::automatic;
   build_options build = {};
+  /// false: lengths are read over, whatever numbers they are, and the graph has none.
+  bool lengths = true;
   /// Files that claim more are refused: a few bytes can name four billion.
   std::uint64_t most_vertices = std::uint64_t{1} << 28U;
 };
@@ -127,7 +135,9 @@ csr parse(std::string_view text, const std::string& name, const read_options& o)
 /// under another name first. For machines with the byte order of this one.
 /// Throws error(system).
 void write_binary(const csr& g, const std::string& path);
-/// All of it is checked. The file must not change while the graph or a copy of it lives.
+/// All that the graph's form can tell is checked, also that it is symmetric if the file says so, in
+/// time that goes with its edges; whether rows are sorted and lengths are the right ones is not.
+/// The file must not change while the graph or a copy of it lives.
 csr map_binary(const std::string& path);
 /// As text of `format::edges`. Complete, or not there.
 void write_edges(const csr& g, const std::string& path);
@@ -177,7 +187,8 @@ struct renumbered {
 /// `owners`: of each vertex. Throws error(invalid_argument) for owners that are no ranks.
 renumbered renumber(const csr& g, const std::vector<int>& owners, int ranks);
 /// Few edges between ranks, and about as many for each: METIS's k-way partition. All ranks that
-/// call it get the same, as long as nobody else in their processes calls rand() meanwhile.
+/// call it get the same, as long as nobody else in their processes calls rand() meanwhile. Takes
+/// long, and calls of one process wait for each other: ranks that are its threads share one result.
 /// Throws error(not_supported) where METIS was not found at configure time, error(invalid_argument)
 /// for a graph that is not symmetric.
 renumbered metis(const csr& g, int ranks);

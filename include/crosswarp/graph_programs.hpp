@@ -31,6 +31,9 @@ struct divided_options {
   int threads = 0;
   /// Places of each worker's queue, a power of two; 0: 4096 on a CPU, 256 on a GPU, which has many.
   std::uint64_t queue = 0;
+  /// Items that each worker of a worklist may keep when queues are full, at most 2^30; 0: four for
+  /// each vertex that the rank knows, shared among its workers, and 65536.
+  std::uint64_t spill = 0;
   /// How much farther than the nearest paths may be that are followed with them; 0: 64 times the
   /// mean length of an edge, divided by the square of the mean number of edges of a vertex.
   distance delta = 0;
@@ -45,6 +48,9 @@ struct run_report {
   std::chrono::nanoseconds took{};
   std::chrono::nanoseconds in_kernels{};  ///< of that, with starting them and waiting for their end
   device::worklist_counts items{};        ///< of programs by worklists
+  // Of programs in rounds:
+  std::uint64_t rounds = 0;  ///< how often they went round; of components, over all vertices
+  std::uint64_t edges = 0;   ///< that they followed, or looked at until they had found
 };
 
 /// A graph divided among the ranks of a world, in the memory of their devices: each has its own
@@ -79,9 +85,11 @@ class divided {
   [[nodiscard]] std::vector<vertex> labels();
   [[nodiscard]] std::vector<double> ranks();
 
-  /// Bytes of this rank's device memory for the graph, and for what is known of vertices.
+  /// Bytes of this rank's device memory that are there now: for its part of the graph; for results,
+  /// and what programs keep of vertices from their first run on; for items of worklists.
   [[nodiscard]] std::size_t graph_bytes() const noexcept;
   [[nodiscard]] std::size_t vertex_bytes() const noexcept;
+  [[nodiscard]] std::size_t item_bytes() const noexcept;
 
   struct state;
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "crosswarp/device/worklist.hpp"
@@ -21,6 +22,10 @@ namespace crosswarp {
 using worklist_options = device::worklist_shape;
 
 namespace worklist_impl {
+/// Items that a worker's queue, and what it spills and parks, may have at most.
+inline constexpr std::uint64_t most_items = std::uint64_t{1} << 30U;
+/// "1 of 2 workers found no room": which sizes were too small, and what they are.
+std::string out_of_room(const worklist_options& o, std::uint64_t workers);
 /// Throws error(invalid_argument) for sizes that cannot be, error(not_supported) naming a rank
 /// that no path leads to.
 void check(const world& w, const worklist_options& o);
@@ -89,6 +94,21 @@ class worklist {
 
   /// Of this rank, since the last reset; when the kernel has ended.
   [[nodiscard]] device::worklist_counts counts() const { return words_.read().front().counts; }
+
+  /// What this rank's workers lacked in a run that ended with `timeout`, and what to enlarge, for
+  /// people; empty when they had room: then nothing was done anywhere, or other ranks' had none.
+  [[nodiscard]] std::string complaint() const {
+    const std::uint64_t workers = counts().no_room;
+    return workers == 0 ? "" : worklist_impl::out_of_room(shape_, workers);
+  }
+
+  /// Of this rank's memory, on its device.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return words_.size() * sizeof(device::worklist_words) +
+           ends_.size() * sizeof(device::work_queue_ends) +
+           slots_.size() * sizeof(device::work_slot<Item>) + (far_ ? far_->size() : 0) +
+           kept_.size() * sizeof(Item) + ints_.size() * sizeof(int);
+  }
 
  private:
   using view = device::worklist<Item>;

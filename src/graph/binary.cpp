@@ -9,6 +9,7 @@
 
 #include "crosswarp/graph.hpp"
 #include "graph/file.hpp"
+#include "graph/symmetry.hpp"
 
 namespace crosswarp::graph {
 namespace {
@@ -111,6 +112,23 @@ void check_targets(std::span<const vertex> targets, const header& h, const std::
       "an edge leads to vertex " + std::to_string(*bad) + " of " + std::to_string(h.vertices));
 }
 
+/// What a file says of itself is not believed: searches upwards would find parents where no edge
+/// is.
+void check_symmetry(const csr& g, const header& h, const std::string& path) {
+  if (!rows_in_order(g)) {
+    if (is_symmetric(g)) return;
+    throw wrong_at(path, offsetof(header, symmetric),
+                   "said to be symmetric, and an edge is not there in both directions");
+  }
+  const auto lonely = edge_without_return(g);
+  if (!lonely) return;
+  throw wrong_at(path, layout(h).targets + *lonely * sizeof(vertex),
+                 "said to be symmetric, and the edge from " +
+                     std::to_string(source_of(g, *lonely)) + " to " +
+                     std::to_string(g.targets()[*lonely]) +
+                     " is not there in the other direction, or with another length");
+}
+
 void write_padded(new_file& to, std::span<const std::byte> bytes) {
   constexpr std::array<std::byte, unit> zeros{};
   to.write(bytes);
@@ -146,9 +164,11 @@ csr map_binary(const std::string& path) {
   check_offsets(g.offsets_, h.edges, path);
   check_targets(g.targets_, h, path);
   g.weighted_ = h.weighted != 0;
-  g.symmetric_ = h.symmetric != 0;
+  g.symmetric_ = false;
   g.storage_ = file;
-  return g;
+  if (h.symmetric == 0) return g;
+  check_symmetry(g, h, path);
+  return same_rows::symmetric(g);
 }
 
 void write_edges(const csr& g, const std::string& path) {

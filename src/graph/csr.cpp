@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "crosswarp/graph.hpp"
 #include "graph/parallel.hpp"
 #include "graph/random.hpp"
+#include "graph/symmetry.hpp"
 
 namespace crosswarp::graph {
 namespace {
@@ -44,6 +46,34 @@ std::uint64_t drop_loops_and_doubles(vertex v, std::span<std::pair<vertex, weigh
 }
 
 using rows = std::vector<std::pair<vertex, weight>>;
+
+rows row_of(const csr& g, vertex v) {
+  rows row;
+  for (std::uint64_t i = g.offsets()[v]; i < g.offsets()[v + std::size_t{1}]; ++i) {
+    row.emplace_back(g.targets()[i], g.weighted() ? g.lengths()[i] : 0);
+  }
+  return row;
+}
+
+/// The edges of both, each as often as it is in one of them. Rows are in order.
+csr united(const csr& a, const csr& b) {
+  std::vector<std::uint64_t> offsets{0};
+  std::vector<vertex> targets;
+  std::vector<weight> lengths;
+  rows row;
+  for (vertex v = 0; v < a.vertices(); ++v) {
+    const rows of_a = row_of(a, v);
+    const rows of_b = row_of(b, v);
+    row.clear();
+    std::set_union(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), std::back_inserter(row));
+    for (const auto& [to, length] : row) {
+      targets.push_back(to);
+      if (a.weighted()) lengths.push_back(length);
+    }
+    offsets.push_back(targets.size());
+  }
+  return {std::move(offsets), std::move(targets), std::move(lengths), true};
+}
 
 std::vector<std::uint64_t> count_degrees(const edge_list& list, bool both_ways) {
   std::vector<std::uint64_t> offsets(list.vertices + 1);
@@ -91,6 +121,11 @@ csr::csr(std::vector<std::uint64_t> offsets, std::vector<vertex> targets,
 
 csr build(const edge_list& list, const build_options& o) {
   if (list.vertices > no_vertex) throw refuse("build", "more than 2^32 - 1 vertices");
+  // What is there in both directions already would be doubled; where parallel edges are dropped,
+  // that does no harm.
+  if (o.symmetrise && !o.simplify && !list.symmetric) {
+    return symmetrised(build(list, {.threads = o.threads}));
+  }
   const bool both_ways = o.symmetrise || list.symmetric;
   const std::vector<std::uint64_t> room = count_degrees(list, both_ways);
   rows all = deal_out(list, both_ways, room);
@@ -130,6 +165,63 @@ csr with_lengths(const csr& g, std::uint64_t seed, weight longest) {
           {g.targets().begin(), g.targets().end()},
           std::move(lengths),
           g.symmetric()};
+}
+
+csr without_lengths(const csr& g) {
+  return same_rows::without_lengths(g);
+}
+
+bool rows_in_order(const csr& g) {
+  for (vertex v = 0; v < g.vertices(); ++v) {
+    for (std::uint64_t i = g.offsets()[v] + 1; i < g.offsets()[v + std::size_t{1}]; ++i) {
+      const vertex before = g.targets()[i - 1];
+      const vertex t = g.targets()[i];
+      if (t < before) return false;
+      if (g.weighted() && t == before && g.lengths()[i] < g.lengths()[i - 1]) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<std::uint64_t> edge_without_return(const csr& g) {
+  // Vertices come in order, and so do those that a row names: each edge is answered by the first of
+  // the other's row that has answered none. When all are, none is left over, for there are as many.
+  std::vector<std::uint64_t> next(g.offsets().begin(), g.offsets().end() - 1);
+  for (vertex v = 0; v < g.vertices(); ++v) {
+    for (std::uint64_t i = g.offsets()[v]; i < g.offsets()[v + std::size_t{1}]; ++i) {
+      const vertex t = g.targets()[i];
+      const std::uint64_t back = next[t]++;
+      if (back == g.offsets()[t + std::size_t{1}] || g.targets()[back] > v) return i;
+      if (g.targets()[back] < v) return back;
+      if (g.weighted() && g.lengths()[back] != g.lengths()[i]) return i;
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_symmetric(const csr& g) {
+  return !edge_without_return(rows_in_order(g) ? g : build(edges_of(g)));
+}
+
+vertex source_of(const csr& g, std::uint64_t edge) {
+  const auto after = std::upper_bound(g.offsets().begin(), g.offsets().end(), edge);
+  return static_cast<vertex>(after - g.offsets().begin() - 1);
+}
+
+edge_list edges_of(const csr& g) {
+  edge_list list{.vertices = g.vertices(), .edges = {}, .weighted = g.weighted()};
+  list.edges.reserve(g.edges());
+  for (vertex v = 0; v < g.vertices(); ++v) {
+    for (const auto& [to, length] : row_of(g, v)) list.edges.push_back({v, to, length});
+  }
+  return list;
+}
+
+csr symmetrised(const csr& g) {
+  if (g.symmetric()) return g;
+  const csr in_order = rows_in_order(g) ? g : build(edges_of(g));
+  if (!edge_without_return(in_order)) return same_rows::symmetric(g);
+  return united(in_order, transpose(in_order));
 }
 
 csr transpose(const csr& g) {

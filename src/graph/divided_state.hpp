@@ -27,8 +27,31 @@ buffer<T> on_device(device_ref d, const std::vector<T>& values) {
   return b;
 }
 
+template <class T>
+std::size_t bytes_of(const buffer<T>& b) noexcept {
+  return b.size() * sizeof(T);
+}
+template <class T>
+std::size_t bytes_of(const std::optional<T>& b) noexcept {
+  return b ? bytes_of(*b) : 0;
+}
+
+/// Items that each worker may spill. A vertex may be in several when better news of it come in
+/// quick succession. No list takes more than it can.
+inline std::uint64_t spill_for(std::uint64_t known, int workers) noexcept {
+  const std::uint64_t wanted = 4 * known / static_cast<std::uint64_t>(workers) + (1U << 16U);
+  return std::min(wanted, worklist_impl::most_items);
+}
+
+/// What a program in rounds did on one rank.
+struct rounds_work {
+  std::uint64_t rounds = 0;
+  std::uint64_t edges = 0;
+};
+
 /// What programs in rounds need beside the graph; made when first asked for.
 struct rounds_memory;
+std::size_t bytes_of(const rounds_memory& m) noexcept;
 
 struct divided::state {
   state(world& on, const csr& whole, const partition& how, const divided_options& o,
@@ -70,14 +93,15 @@ struct divided::state {
     const auto before = clock::now();
     launch(w, shape, kernel, args..., outcomes.data());
     w.stream().sync();
-    in_kernels += clock::now() - before;
+    ended = clock::now();
+    in_kernels += ended - before;
     for (const status s : outcomes.read()) {
       if (s != status::ok) fail(what, s);
     }
   }
-  /// Throws what broke the world, or that it took too long.
+  /// Throws what broke the world, or what was wrong.
   [[noreturn]] void fail(const char* what, status s) const;
-  run_report end(const device::worklist_counts& counts);
+  run_report end(const device::worklist_counts& counts, const rounds_work& work);
 
   run_report bfs_in_rounds(vertex source);
   run_report sssp_in_rounds(vertex source);
@@ -140,6 +164,7 @@ struct divided::state {
   std::shared_ptr<rounds_memory> rounds;
 
   clock::time_point began;
+  clock::time_point ended;
   clock::duration in_kernels{};
 };
 

@@ -20,7 +20,8 @@ class mapped_file {
   std::span<const std::byte> bytes_;
 };
 
-/// A file that appears under its name when all of it is written. Throws error(system).
+/// A file that appears under its name when all of it is written; what is there and is no file (a
+/// device, a pipe) is written as it is. Throws error(system).
 class new_file {
  public:
   explicit new_file(std::string path);
@@ -34,7 +35,7 @@ class new_file {
 
  private:
   std::string path_;
-  std::string temporary_;
+  std::string temporary_;  ///< empty: path_ is written itself
   int fd_ = -1;
 };
 

@@ -3,6 +3,7 @@
 #include "crosswarp/graph.hpp"
 #include "graph/parallel.hpp"
 #include "graph/random.hpp"
+#include "graph/symmetry.hpp"
 
 namespace crosswarp::graph {
 namespace {
@@ -49,11 +50,6 @@ csr drawn(const generate_options& o, const Draw& draw) {
     for (std::uint64_t i = begin; i < end; ++i) list.edges[i] = draw(random_at(o.seed, i));
   });
   return build(list, {.symmetrise = true, .simplify = true, .threads = o.threads});
-}
-
-vertex source_of(const csr& g, std::uint64_t edge_index) {
-  const auto after = std::upper_bound(g.offsets().begin(), g.offsets().end(), edge_index);
-  return static_cast<vertex>(after - g.offsets().begin() - 1);
 }
 
 }  // namespace

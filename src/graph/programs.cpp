@@ -167,6 +167,23 @@ std::vector<std::uint32_t> levels_of(const std::vector<vertex>& parents) {
   return levels;
 }
 
+/// A kernel's outcome, for people.
+std::pair<errc, std::string> meaning_of(status s) {
+  switch (s) {
+    case status::invalid:
+      return {errc::invalid_argument, "a kernel was not of the shape that its memory is for"};
+    case status::unsupported:
+    case status::unreachable:
+      return {errc::not_supported, std::string("a way between ranks is ") + to_string(s)};
+    case status::peer_lost:
+      return {errc::peer_lost, "a rank is gone"};
+    case status::aborted:
+      return {errc::aborted, "a rank has given up"};
+    default:
+      return {errc::timeout, "nothing was done on any rank until the deadline"};
+  }
+}
+
 }  // namespace
 
 divided::state::state(world& on, const csr& whole, const partition& how, const divided_options& o,
@@ -196,20 +213,22 @@ void divided::state::fail(const char* what, status s) const {
   if (s == status::peer_lost || s == status::aborted) {
     static_cast<void>(w.get(std::string(what) + ": a rank that is gone"));
   }
-  throw error(errc::timeout, what, to_string(s));
+  const auto [code, why] = meaning_of(s);
+  throw error(code, what, why);
 }
 
-run_report divided::state::end(const device::worklist_counts& counts) {
+run_report divided::state::end(const device::worklist_counts& counts, const rounds_work& work) {
   struct answer {
     std::int64_t took;
     std::int64_t in_kernels;
     dev::worklist_counts items;
+    rounds_work work;
   };
   const auto ns = [](clock::duration d) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
   };
   run_report all;
-  for (const answer& a : w.allgather(answer{ns(clock::now() - began), ns(in_kernels), counts})) {
+  for (const answer& a : w.allgather(answer{ns(ended - began), ns(in_kernels), counts, work})) {
     all.took = std::max(all.took, std::chrono::nanoseconds(a.took));
     all.in_kernels = std::max(all.in_kernels, std::chrono::nanoseconds(a.in_kernels));
     all.items.made += a.items.made;
@@ -219,6 +238,8 @@ run_report divided::state::end(const device::worklist_counts& counts) {
     all.items.parked += a.items.parked;
     all.items.forwarded += a.items.forwarded;
     all.items.epochs += a.items.epochs;
+    all.rounds = std::max(all.rounds, a.work.rounds);
+    all.edges += a.work.edges;
   }
   return all;
 }
@@ -252,6 +273,10 @@ struct divided::state::lists {
       }
       return from;
     }
+    [[nodiscard]] std::size_t bytes() const noexcept {
+      return bytes_of(edges) + bytes_of(from) + bytes_of(next) + bytes_of(heads) + bytes_of(above) +
+             bytes_of(labels);
+    }
     std::uint64_t count;
     buffer<std::uint64_t> edges;
     buffer<vertex> from;
@@ -283,8 +308,7 @@ worklist_options list_options(const divided::state& s) {
   o.workers = s.workers();
   o.queue = s.options.queue;
   if (o.queue == 0) o.queue = s.device.kind() == device_kind::cuda ? 256 : 4096;
-  // A vertex may be in several items when better news of it come in quick succession.
-  o.spill = 4 * s.known() / static_cast<std::size_t>(o.workers) + (1U << 16U);
+  o.spill = s.options.spill != 0 ? s.options.spill : spill_for(s.known(), o.workers);
   o.park = o.spill;
   return o;
 }
@@ -300,14 +324,34 @@ buffer<T>& made(std::optional<buffer<T>>& b, device_ref d, std::size_t count) {
   return *b;
 }
 
+/// What the first rank says that has something to say; empty when there is none, or not all come. A
+/// run ends by timeout on all ranks, and people read but one of their errors.
+std::string first_of_all(world& w, const std::string& mine) {
+  try {
+    for (const auto& theirs : w.allgather(std::as_bytes(std::span(mine)))) {
+      if (!theirs.empty()) return {reinterpret_cast<const char*>(theirs.data()), theirs.size()};
+    }
+  } catch (const error&) {
+    return mine;
+  }
+  return "";
+}
+
 template <class Kernel, class Program>
 run_report run_list(divided::state& s, const char* what,
                     std::optional<worklist<typename Program::item>>& list,
                     const worklist_options& o, Kernel kernel, const Program& program) {
   if (!list) list.emplace(s.w, o);
   list->reset();
-  s.run(what, kernel, list->device(), program, lists_of(s).route.device());
-  return s.end(list->counts());
+  try {
+    s.run(what, kernel, list->device(), program, lists_of(s).route.device());
+  } catch (const error& e) {
+    if (e.code() != errc::timeout) throw;
+    const std::string lacked = first_of_all(s.w, list->complaint());
+    if (lacked.empty()) throw;
+    throw error(errc::timeout, what, lacked + " (of divided_options; --spill, --queue)", e.peer());
+  }
+  return s.end(list->counts(), {});
 }
 
 }  // namespace
@@ -431,12 +475,24 @@ std::vector<double> divided::ranks() {
 }
 
 std::size_t divided::graph_bytes() const noexcept {
-  const part& m = state_->mine;
-  return m.offsets.size() * sizeof(std::uint64_t) + m.targets.size() * sizeof(vertex) +
-         m.lengths.size() * sizeof(weight) + m.others.size() * sizeof(vertex);
+  const state& s = *state_;
+  return bytes_of(s.offsets) + bytes_of(s.targets) + bytes_of(s.lengths) + bytes_of(s.others) +
+         bytes_of(s.first);
 }
 std::size_t divided::vertex_bytes() const noexcept {
-  return state_->known() * sizeof(std::uint64_t);
+  const state& s = *state_;
+  std::size_t all = bytes_of(s.parents) + bytes_of(s.distances) + bytes_of(s.labels) +
+                    bytes_of(s.ranks) + (s.rounds ? bytes_of(*s.rounds) : 0);
+  if (!s.worklists) return all;
+  const state::lists& l = *s.worklists;
+  all += bytes_of(l.words) + bytes_of(l.collected);
+  return l.edges_out ? all + l.edges_out->bytes() : all;
+}
+std::size_t divided::item_bytes() const noexcept {
+  if (!state_->worklists) return 0;
+  const state::lists& l = *state_->worklists;
+  const auto of = [](const auto& list) { return list ? list->bytes() : std::size_t{0}; };
+  return of(l.bfs) + of(l.sssp) + of(l.cc) + of(l.pr);
 }
 
 }  // namespace crosswarp::graph

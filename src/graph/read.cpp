@@ -6,6 +6,7 @@
 
 #include "crosswarp/graph.hpp"
 #include "graph/file.hpp"
+#include "graph/symmetry.hpp"
 #include "graph/text.hpp"
 
 namespace crosswarp::graph {
@@ -29,6 +30,12 @@ std::string lower(std::string_view w) {
   return text;
 }
 
+/// The next word as a length, or read over.
+void take_length(text_lines& in, const read_options& o, const char* what, edge& e) {
+  if (!o.lengths) return in.any_number(what);
+  e.length = static_cast<weight>(in.number(what, 0, longest));
+}
+
 struct market_kind {
   bool weighted;
   bool symmetric;
@@ -41,15 +48,16 @@ market_kind market_banner(text_lines& in) {
   const std::string object = lower(in.word());
   const std::string layout = lower(in.word());
   if (object != "matrix" || layout != "coordinate") {
-    throw in.wrong("'" + object + " " + layout + "': only 'matrix coordinate' is a graph");
+    throw in.wrong("'" + shown(object) + " " + shown(layout) +
+                   "': only 'matrix coordinate' is a graph");
   }
   const std::string field = lower(in.word());
   if (field != "pattern" && field != "integer" && field != "real") {
-    throw in.wrong("entries are '" + field + "'; known are pattern, integer and real");
+    throw in.wrong("entries are '" + shown(field) + "'; known are pattern, integer and real");
   }
   const std::string symmetry = lower(in.word());
   if (symmetry != "general" && symmetry != "symmetric") {
-    throw in.wrong("symmetry is '" + symmetry + "'; known are general and symmetric");
+    throw in.wrong("symmetry is '" + shown(symmetry) + "'; known are general and symmetric");
   }
   in.expect_end();
   return {field != "pattern", symmetry == "symmetric"};
@@ -57,7 +65,8 @@ market_kind market_banner(text_lines& in) {
 
 edge_list market(text_lines& in, const read_options& o) {
   const market_kind kind = market_banner(in);
-  edge_list list{.vertices = 0, .weighted = kind.weighted, .symmetric = kind.symmetric};
+  edge_list list{
+      .vertices = 0, .weighted = kind.weighted && o.lengths, .symmetric = kind.symmetric};
   if (!in.next_with_words("%")) throw in.wrong("the line of sizes is missing");
   list.vertices = in.number("number of rows", 0, most_vertices(o));
   in.number("number of columns (as many as rows)", list.vertices, list.vertices);
@@ -69,7 +78,7 @@ edge_list market(text_lines& in, const read_options& o) {
     edge e;
     e.from = static_cast<vertex>(in.number("row", 1, list.vertices) - 1);
     e.to = static_cast<vertex>(in.number("column", 1, list.vertices) - 1);
-    if (kind.weighted) e.length = static_cast<weight>(in.number("value", 0, longest));
+    if (kind.weighted) take_length(in, o, "value", e);
     in.expect_end();
     list.edges.push_back(e);
   }
@@ -82,21 +91,23 @@ edge_list market(text_lines& in, const read_options& o) {
 
 edge_list edges(text_lines& in, const read_options& o) {
   edge_list list;
+  bool have_lengths = false;
   while (in.next_with_words("#%")) {
     edge e;
     e.from = static_cast<vertex>(in.number("vertex", 0, most_vertices(o) - 1));
     e.to = static_cast<vertex>(in.number("vertex", 0, most_vertices(o) - 1));
     const bool weighted = !in.is_empty();
-    if (list.edges.empty()) list.weighted = weighted;
-    if (weighted != list.weighted) {
+    if (list.edges.empty()) have_lengths = weighted;
+    if (weighted != have_lengths) {
       throw in.wrong(weighted ? "an edge with a length after edges without"
                               : "the length is missing; edges before have one");
     }
-    if (weighted) e.length = static_cast<weight>(in.number("length", 0, longest));
+    if (weighted) take_length(in, o, "length", e);
     in.expect_end();
     list.vertices = std::max<std::uint64_t>({list.vertices, e.from + 1ULL, e.to + 1ULL});
     list.edges.push_back(e);
   }
+  list.weighted = have_lengths && o.lengths;
   return list;
 }
 
@@ -132,20 +143,22 @@ bool next_row(text_lines& in) {
   return false;
 }
 
-edge_list metis(text_lines& in, const read_options& o) {
+/// `lines`: of each vertex, from 1.
+edge_list metis(text_lines& in, const read_options& o, std::vector<std::uint64_t>& lines) {
   const metis_kind kind = metis_header(in, o);
   // Both directions are in the file.
-  edge_list list{.vertices = kind.vertices, .weighted = kind.weighted};
+  edge_list list{.vertices = kind.vertices, .weighted = kind.weighted && o.lengths};
   for (std::uint64_t v = 0; v < kind.vertices; ++v) {
     if (!next_row(in)) {
       throw in.wrong("ends after " + std::to_string(v) + " of " + std::to_string(kind.vertices) +
                      " vertices");
     }
+    lines.push_back(in.line_number());
     for (std::uint64_t i = 0; i < kind.ignored; ++i) in.number("size or weight", 0, longest);
     while (!in.is_empty()) {
       edge e{.from = static_cast<vertex>(v)};
       e.to = static_cast<vertex>(in.number("vertex", 1, kind.vertices) - 1);
-      if (kind.weighted) e.length = static_cast<weight>(in.number("length", 0, longest));
+      if (kind.weighted) take_length(in, o, "length", e);
       list.edges.push_back(e);
     }
   }
@@ -158,7 +171,7 @@ edge_list metis(text_lines& in, const read_options& o) {
 }
 
 edge_list dimacs(text_lines& in, const read_options& o) {
-  edge_list list{.vertices = 0, .weighted = true};
+  edge_list list{.vertices = 0, .weighted = o.lengths};
   std::optional<std::uint64_t> arcs;
   while (in.next_with_words("")) {
     const std::string_view kind = in.word();
@@ -173,10 +186,10 @@ edge_list dimacs(text_lines& in, const read_options& o) {
       edge e;
       e.from = static_cast<vertex>(in.number("vertex", 1, list.vertices) - 1);
       e.to = static_cast<vertex>(in.number("vertex", 1, list.vertices) - 1);
-      e.length = static_cast<weight>(in.number("length", 0, longest));
+      take_length(in, o, "length", e);
       list.edges.push_back(e);
     } else {
-      throw in.wrong("'" + std::string(kind.substr(0, 40)) +
+      throw in.wrong("'" + shown(kind) +
                      "': a line is 'c ...', one 'p sp VERTICES ARCS', then 'a FROM TO LENGTH'");
     }
     in.expect_end();
@@ -189,22 +202,28 @@ edge_list dimacs(text_lines& in, const read_options& o) {
   return list;
 }
 
-/// Of a file that should have each edge in both directions.
-csr known_symmetric(const csr& g, const std::string& name) {
-  if (g.symmetric()) return g;
-  const csr back = transpose(g);
-  const auto same = [](const auto& a, const auto& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
-  };
-  if (!same(g.offsets(), back.offsets()) || !same(g.targets(), back.targets()) ||
-      !same(g.lengths(), back.lengths())) {
-    throw error(errc::invalid_argument, name,
-                "an edge is not there in both directions, or with two lengths");
+/// Of a file that has each edge in both directions.
+csr read_metis(text_lines& in, const read_options& o) {
+  std::vector<std::uint64_t> lines;
+  build_options how = o.build;
+  how.symmetrise = false;  // it is, or it is no such file
+  const csr g = build(metis(in, o, lines), how);
+  if (const auto lonely = edge_without_return(g)) {
+    const vertex v = source_of(g, *lonely);
+    throw in.wrong_at(lines[v], "the edge from " + std::to_string(v + std::uint64_t{1}) + " to " +
+                                    std::to_string(g.targets()[*lonely] + std::uint64_t{1}) +
+                                    " is not there in both directions, or with two lengths");
   }
-  return {{g.offsets().begin(), g.offsets().end()},
-          {g.targets().begin(), g.targets().end()},
-          {g.lengths().begin(), g.lengths().end()},
-          true};
+  return same_rows::symmetric(g);
+}
+
+csr read_binary(const std::string& path, const read_options& o) {
+  csr g = map_binary(path);
+  if (!o.lengths) g = without_lengths(g);
+  if (!o.build.simplify) return o.build.symmetrise ? symmetrised(g) : g;
+  build_options how = o.build;
+  how.symmetrise = how.symmetrise || g.symmetric();
+  return build(edges_of(g), how);
 }
 
 format by_name(const std::string& path) {
@@ -229,13 +248,13 @@ csr parse(std::string_view text, const std::string& name, const read_options& o)
   if (as == format::matrix_market) return build(market(in, o), o.build);
   if (as == format::edges) return build(edges(in, o), o.build);
   if (as == format::dimacs) return build(dimacs(in, o), o.build);
-  if (as == format::metis) return known_symmetric(build(metis(in, o), o.build), name);
+  if (as == format::metis) return read_metis(in, o);
   throw error(errc::invalid_argument, name, "a binary graph is no text: use map_binary");
 }
 
 csr read(const std::string& path, const read_options& o) {
   const format as = o.as == format::automatic ? by_name(path) : o.as;
-  if (as == format::binary) return map_binary(path);
+  if (as == format::binary) return read_binary(path, o);
   const mapped_file file(path);
   read_options with = o;
   with.as = as;

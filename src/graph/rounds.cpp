@@ -29,6 +29,7 @@ struct reachable {
     registration registered;
   };
   [[nodiscard]] dev::symmetric<T> device() const { return shared.device(); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_of(memory); }
   buffer<T> memory;
   view shared;
 };
@@ -86,6 +87,10 @@ struct rounds_memory {
                                                     dev::staged_items<vertex>::batch)),
           counts(s.device, static_cast<std::size_t>(s.workers() * s.w.size())) {}
     static std::size_t bit_words(std::size_t bits) { return (bits + 63) / 64; }
+    [[nodiscard]] std::size_t bytes() const noexcept {
+      return queues.bytes() + fronts.bytes() + bytes_of(known) + bytes_of(staged) +
+             bytes_of(counts);
+    }
     reachable<vertex>::view parents;
     reachable<vertex> queues;
     reachable<std::uint64_t> fronts;
@@ -101,6 +106,9 @@ struct rounds_memory {
           others(on_device(s.device, turned.others)),
           other_count(static_cast<vertex>(turned.others.size())),
           pieces(pieces_of(turned.offsets)) {}
+    [[nodiscard]] std::size_t bytes() const noexcept {
+      return bytes_of(offsets) + bytes_of(targets) + bytes_of(others);
+    }
     buffer<std::uint64_t> offsets;
     buffer<vertex> targets;
     buffer<vertex> others;
@@ -114,6 +122,9 @@ struct rounds_memory {
           pieces(on_device(s.device, all)),
           count(all.size()),
           collected(s.device, std::max<std::size_t>(1, s.mine.count)) {}
+    [[nodiscard]] std::size_t bytes() const noexcept {
+      return bytes_of(of_warps) + bytes_of(pieces) + bytes_of(collected);
+    }
     buffer<double> of_warps;
     buffer<dev::graph::edge_pieces::piece> pieces;
     std::uint64_t count;
@@ -133,6 +144,9 @@ struct rounds_memory {
           staged(s.device, static_cast<std::size_t>(2 * s.workers() * s.w.size() *
                                                     dev::staged_items<vertex>::batch)),
           counts(s.device, static_cast<std::size_t>(2 * s.workers() * s.w.size())) {}
+    [[nodiscard]] std::size_t bytes() const noexcept {
+      return queues.bytes() + piles.bytes() + bytes_of(told) + bytes_of(staged) + bytes_of(counts);
+    }
     reachable<std::uint64_t>::view words;
     reachable<vertex> queues;
     reachable<vertex> piles;
@@ -147,6 +161,12 @@ struct rounds_memory {
   std::optional<sums> taken;
   std::optional<std::uint64_t> giving;  ///< vertices of the whole graph with edges
 };
+
+std::size_t bytes_of(const rounds_memory& m) noexcept {
+  const auto of = [](const auto& some) { return some ? some->bytes() : std::size_t{0}; };
+  return m.words.bytes() + bytes_of(m.pieces) + of(m.bfs) + of(m.sssp) + of(m.turned) +
+         of(m.shares) + of(m.taken);
+}
 
 bool divided::state::in_rounds() const {
   if (options.how == method::worklist) return false;
@@ -186,7 +206,8 @@ run_report run_all(divided::state& s, const char* what, rounds_memory& m, const 
   clear(m);
   s.w.barrier();
   s.run(what, run_rounds{}, s.w.device(), m.words.device(), program);
-  return s.end({});
+  const auto work = m.words.memory.read().front().work;
+  return s.end({}, {work.rounds, work.edges});
 }
 }  // namespace
 

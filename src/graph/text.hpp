@@ -10,6 +10,24 @@
 
 namespace crosswarp::graph {
 
+/// What a file says, for people: cut, and what is no plain letter as its number. A file may say
+/// anything, also what a terminal would obey.
+inline std::string shown(std::string_view text) {
+  constexpr std::size_t most = 40;
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string safe;
+  for (const char c : text.substr(0, most)) {
+    if (c >= ' ' && c <= '~') {
+      safe.push_back(c);
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    safe += "\\x";
+    safe += {digits[byte / 16U], digits[byte % 16U]};
+  }
+  return text.size() > most ? safe + "..." : safe;
+}
+
 /// Lines of a text, and the words of the current one.
 class text_lines {
  public:
@@ -48,6 +66,8 @@ class text_lines {
   }
   [[nodiscard]] std::size_t bytes_left() const noexcept { return rest_.size() + line_.size(); }
   [[nodiscard]] std::string_view line() const noexcept { return line_; }
+  /// The current line's number, from 1.
+  [[nodiscard]] std::uint64_t line_number() const noexcept { return number_; }
 
   /// The next word as a whole number from `least` to `most`; `what` it is.
   std::uint64_t number(const char* what, std::uint64_t least, std::uint64_t most) {
@@ -62,18 +82,30 @@ class text_lines {
       fraction.remove_prefix(std::min(fraction.size(), fraction.find_first_not_of('0', 1)));
     }
     if (bad != std::errc{} || !fraction.empty()) {
-      throw wrong(std::string(what) + " '" + shortened(w) +
+      throw wrong(std::string(what) + " '" + shown(w) +
                   "' is no whole number that is not negative");
     }
     if (value < least || value > most) throw wrong(range(what, w, least, most));
     return value;
   }
+  /// The next word as any number, which nobody asks for.
+  void any_number(const char* what) {
+    const std::string_view w = word();
+    if (w.empty()) throw wrong(std::string(what) + " is missing");
+    double value = 0;
+    const auto [stop, bad] = std::from_chars(w.data(), w.data() + w.size(), value);
+    // One that is too large or too small is a number, too.
+    if (bad == std::errc::invalid_argument || stop != w.data() + w.size()) {
+      throw wrong(std::string(what) + " '" + shown(w) + "' is no number");
+    }
+  }
   void expect_end() {
-    if (!is_empty()) throw wrong("more than expected: '" + shortened(line_) + "'");
+    if (!is_empty()) throw wrong("more than expected: '" + shown(line_) + "'");
   }
 
-  [[nodiscard]] error wrong(const std::string& why) const {
-    return {errc::invalid_argument, name_ + ":" + std::to_string(number_), why};
+  [[nodiscard]] error wrong(const std::string& why) const { return wrong_at(number_, why); }
+  [[nodiscard]] error wrong_at(std::uint64_t line, const std::string& why) const {
+    return {errc::invalid_argument, name_ + ":" + std::to_string(line), why};
   }
 
  private:
@@ -81,11 +113,10 @@ class text_lines {
   void skip_blanks() {
     while (!line_.empty() && is_blank(line_.front())) line_.remove_prefix(1);
   }
-  static std::string shortened(std::string_view w) { return std::string(w.substr(0, 40)); }
   static std::string range(const char* what, std::string_view w, std::uint64_t least,
                            std::uint64_t most) {
-    return std::string(what) + " " + shortened(w) + " is not from " + std::to_string(least) +
-           " to " + std::to_string(most);
+    return std::string(what) + " " + shown(w) + " is not from " + std::to_string(least) + " to " +
+           std::to_string(most);
   }
 
   std::string_view rest_;

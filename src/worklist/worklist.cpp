@@ -9,16 +9,23 @@ void check(const world& w, const worklist_options& o) {
     return error(errc::invalid_argument, "worklist", why);
   };
   if (o.workers < 1) throw refuse("workers: there is at least one");
-  constexpr std::uint64_t most = std::uint64_t{1} << 30U;
-  if (o.queue == 0 || o.queue > most || (o.queue & (o.queue - 1)) != 0) {
+  if (o.queue == 0 || o.queue > most_items || (o.queue & (o.queue - 1)) != 0) {
     throw refuse("queue: " + std::to_string(o.queue) + " is no power of two up to 2^30");
   }
-  if (o.spill > most || o.park > most) throw refuse("spill and park: at most 2^30 each");
+  if (o.spill > most_items || o.park > most_items)
+    throw refuse("spill and park: at most 2^30 each");
   for (int r = 0; r < w.size(); ++r) {
     if (w.is_mapped(r) || r == w.rank() || w.has_proxy()) continue;
     throw error(errc::not_supported, "worklist",
                 "no path leads to rank " + std::to_string(r) + "; `crosswarp info` shows them", r);
   }
+}
+
+std::string out_of_room(const worklist_options& o, std::uint64_t workers) {
+  return std::to_string(workers) + " of " + std::to_string(o.workers) +
+         " workers found no room for their items before the deadline, neither in queues of " +
+         std::to_string(o.queue) + " places nor among the " + std::to_string(o.spill) +
+         " that each may spill: more live at a time, so enlarge `spill`, or `queue`";
 }
 
 bool has_far_ranks(world& w) {

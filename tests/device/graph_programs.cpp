@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "graph/divided_state.hpp"
 #include "support/worlds.hpp"
 
 namespace {
@@ -77,12 +78,17 @@ INSTANTIATE_TEST_SUITE_P(All, GraphPrograms,
                            return m.param == gr::method::rounds ? "Rounds" : "Worklist";
                          });
 
+bool all_mapped(const cw::world& w) {
+  for (int r = 0; r < w.size(); ++r) {
+    if (r != w.rank() && !w.is_mapped(r)) return false;
+  }
+  return true;
+}
+
 /// On ranks that can; where ranks are not mapped, rounds are refused.
 void on_ranks_by(gr::method how, int ranks, const std::function<void(cw::world&)>& rank_main) {
   on_ranks(ranks, [&](cw::world& w) {
-    bool mapped = true;
-    for (int r = 0; r < w.size(); ++r) mapped = mapped && (w.is_mapped(r) || r == w.rank());
-    if (mapped || how == gr::method::worklist) return rank_main(w);
+    if (all_mapped(w) || how == gr::method::worklist) return rank_main(w);
     gr::divided d(w, text("0 1\n", true), {.how = how});
     try {
       d.cc();
@@ -211,15 +217,94 @@ TEST(GraphProgramsOfAnyKind, ItemsMayGoAnyWay) {
   });
 }
 
-TEST(GraphProgramsOfAnyKind, ARankHoldsItsOwnVerticesAndTheBorder) {
-  on_ranks(2, [](cw::world& w) {
-    const auto g = gr::grid({.scale = 10});
-    gr::divided d(w, g);
-    if (w.size() != 2) return;
-    // Half of a square, and the row on the other side.
-    EXPECT_LE(d.vertex_bytes(), (512U + 32U + 64U) * 8);
-    EXPECT_GT(d.graph_bytes(), g.edges() / 2 * 7);
+// Of its own, of the border, and nothing of the size of the graph: with one array of that, this
+// fails.
+TEST_P(GraphPrograms, ARankHoldsItsOwnVerticesAndTheBorder) {
+  on_ranks_by(GetParam(), 4, [](cw::world& w) {
+    if (!all_mapped(w)) return;  // takes long, and no other memory of vertices
+    const auto g = gr::grid({.scale = 12});
+    const auto p = gr::edge_balanced(g, w.size());
+    gr::divided d(w, g, p, {.how = GetParam(), .blocks = 1, .threads = 1, .delta = 1U << 20U});
+    EXPECT_GT(d.graph_bytes(), g.edges() / static_cast<unsigned>(w.size()) * 7);
+    EXPECT_EQ(d.vertex_bytes(), 0U) << "nothing has run";
+    d.bfs(0);
+    const std::size_t of_one = d.vertex_bytes();
+    EXPECT_GT(of_one, 0U);
+    d.sssp(0);
+    d.cc();
+    d.pr({.tolerance = 0.1});
+    EXPECT_GT(d.vertex_bytes(), of_one);
+    EXPECT_EQ(d.item_bytes() > 0, GetParam() == gr::method::worklist);
+    const auto mine = gr::take_part(g, p, w.rank());
+    std::size_t border = 0;
+    for (const gr::vertex t : mine.targets) border += t >= mine.count ? 1 : 0;
+    constexpr std::size_t fixed = 6144;
+    EXPECT_LE(d.vertex_bytes(), 68 * (mine.count + mine.others.size()) + 20 * border + fixed);
   });
+}
+
+TEST_P(GraphPrograms, SayWhatTheyDid) {
+  on_ranks_by(GetParam(), 2, [](cw::world& w) {
+    const bool rounds = GetParam() == gr::method::rounds;
+    const auto path = text("0 1 1\n1 2 1\n2 3 1\n", false);
+    gr::divided d(w, path, {.how = GetParam()});
+    const auto searched = d.bfs(0);
+    EXPECT_EQ(searched.rounds, rounds ? 4U : 0U) << "the last one finds nothing";
+    EXPECT_EQ(searched.edges, rounds ? 3U : 0U);
+    EXPECT_EQ(searched.items.done > 0, !rounds);
+    const auto paths = d.sssp(0);
+    EXPECT_EQ(paths.edges, rounds ? 3U : 0U);
+    EXPECT_EQ(paths.rounds > 0, rounds);
+
+    const auto g = gr::kronecker({.scale = 8, .degree = 8});
+    gr::divided k(w, g, {.how = GetParam(), .blocks = 2});
+    const auto up = k.bfs(gr::sources(g, 1, 1)[0]);
+    EXPECT_EQ(up.edges > 0, rounds);
+    EXPECT_LE(up.edges, 2 * g.edges()) << "each is followed once at most in each direction";
+    const auto ranked = k.pr();
+    EXPECT_EQ(ranked.edges, ranked.rounds * g.edges());
+    EXPECT_EQ(ranked.rounds > 0, rounds);
+    const auto joined = k.cc();
+    EXPECT_EQ(joined.edges > 0, rounds);
+    EXPECT_LE(joined.rounds, 3U);
+  });
+}
+
+// Nobody could tell it from a rank that is slow, and nothing said what to do.
+TEST(GraphProgramsOfAnyKind, NoRoomForItemsIsSaidWithWhatToEnlarge) {
+  auto o = test_options();
+  o.timeout = std::chrono::milliseconds(500);
+  on_ranks(
+      2,
+      [](cw::world& w) {
+        if (w.size() != 2) return;
+        // Each vertex of one rank leads to all of the other's.
+        std::string crossing;
+        for (int a = 0; a < 64; ++a) {
+          for (int b = 64; b < 128; ++b) {
+            crossing += std::to_string(a) + " " + std::to_string(b) + "\n";
+          }
+        }
+        const auto g = text(crossing, true);
+        gr::divided d(w, g, {.how = gr::method::worklist, .queue = 1, .spill = 1});
+        std::string says;
+        try {
+          d.bfs(0);
+        } catch (const cw::error& e) {
+          EXPECT_EQ(e.code(), cw::errc::timeout) << e.what();
+          says = e.what();
+        }
+        EXPECT_THAT(says, HasSubstr("workers found no room")) << "on each rank";
+        EXPECT_THAT(says, HasSubstr("--spill"));
+      },
+      o);
+}
+
+// With 2^28 vertices a rank asked for more than a list takes, and was refused.
+TEST(GraphProgramsOfAnyKind, NoGraphAsksForMoreThanAListTakes) {
+  EXPECT_EQ(gr::spill_for(1000, 2), 2000U + 65536U);
+  EXPECT_EQ(gr::spill_for(std::uint64_t{1} << 28U, 1), std::uint64_t{1} << 30U);
+  EXPECT_EQ(gr::spill_for(~gr::vertex{0}, 1), cw::worklist_impl::most_items);
 }
 
 TEST(GraphProgramsOfAnyKind, WhatCannotBeIsRefused) {

@@ -33,9 +33,10 @@ std::uint64_t many(const cw::world& w) {
 struct tree_case {
   std::uint64_t items = 5000;
   std::uint64_t urgency = 0;
-  std::uint64_t delay = 0;  ///< of the last rank
+  std::uint64_t delay = 0;  ///< of the last rank, or with `seed` of an eighth of all ranks' items
   int blocks = 1;
   int threads = 1;
+  std::uint64_t seed = 0;
 };
 
 struct summary {
@@ -69,10 +70,12 @@ summary run_tree(cw::world& w, cw::worklist<std::uint64_t>& list, const tree_cas
   const auto device = w.options().device;
   cw::buffer<std::uint32_t> visits(device, c.items + 1);
   cw::buffer<std::uint64_t> delay(device, 1);
-  delay.write(std::vector<std::uint64_t>{w.rank() + 1 == w.size() ? c.delay : 0});
+  const bool takes_time = c.seed != 0 || w.rank() + 1 == w.size();
+  delay.write(std::vector<std::uint64_t>{takes_time ? c.delay : 0});
   cw::buffer<status> out(device, static_cast<std::size_t>(c.blocks));
   const tree_work program{w.rank(),  w.size(),      c.items,
-                          c.urgency, visits.data(), c.delay == 0 ? nullptr : delay.data()};
+                          c.urgency, visits.data(), c.delay == 0 ? nullptr : delay.data(),
+                          c.seed};
   list.reset();
   cw::launch(w, {.blocks = c.blocks, .threads = c.threads}, run_worklist{}, list.device(), program,
              route, out.data());
@@ -187,6 +190,22 @@ TEST(Worklist, ItEndsNeitherEarlyNorNeverWhenARankIsSlow) {
   });
 }
 
+TEST(Worklist, ItEndsNeitherEarlyNorNeverWhoeverIsSlowAndWhenever) {
+  on_ranks(3, [](cw::world& w) {
+    cw::worklist<std::uint64_t> list(w, {.workers = 2, .queue = 8, .step = 3, .threshold = 3});
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      SCOPED_TRACE(seed);
+      run_tree(w, list,
+               {.items = 300,
+                .urgency = seed % 2 == 0 ? 20U : 0U,
+                .delay = 3000 * seed,
+                .blocks = 2,
+                .seed = seed},
+               dev::direct_route{});
+    }
+  });
+}
+
 TEST(Worklist, ItemsBehindTheThresholdWaitForIt) {
   on_ranks(2, [](cw::world& w) {
     const summary s =
@@ -293,7 +312,7 @@ TEST(Worklist, RanksThatWaitForEachOthersQueuesEmptyTheirOwn) {
 }
 
 // More live than there is room for anywhere: said when the first deadline passes, on all ranks at
-// once, and the list is as good as new afterwards.
+// once, with what to enlarge, and the list is as good as new afterwards.
 TEST(Worklist, NoRoomAnywhereIsAnErrorAndNoHang) {
   auto o = test_options();
   o.timeout = std::chrono::milliseconds(500);
@@ -309,7 +328,18 @@ TEST(Worklist, NoRoomAnywhereIsAnErrorAndNoHang) {
                    dev::direct_route{}, out.data());
         EXPECT_THROW(w.stream().sync(), cw::error);
         EXPECT_EQ(out.read()[0], status::timeout) << to_string(out.read()[0]);
+        std::uint64_t without_room = 0;
+        for (const auto& c : w.allgather(list.counts())) without_room += c.no_room;
+        EXPECT_GT(without_room, 0U);
+        if (list.counts().no_room > 0) {
+          EXPECT_THAT(list.complaint(),
+                      HasSubstr("1 of 1 workers found no room for their items before the deadline, "
+                                "neither in queues of 1 places nor among the 2"));
+        } else {
+          EXPECT_EQ(list.complaint(), "");
+        }
         run_tree(w, list, {.items = 3}, dev::direct_route{});
+        EXPECT_EQ(list.complaint(), "");
       },
       o);
 }

@@ -123,9 +123,10 @@ void expect_peer_lost(const way& by, const std::vector<std::string>& behaviour, 
 }
 
 TEST(LostWorker, IsNamedToAllThatShareItsWorklist) {
-  for (const int who : {0, 2}) {
-    expect_peer_lost({{"-n", "3"}, {}}, {"lose_in_worklist", std::to_string(who)}, who,
-                     "kernel: peer_lost");
+  for (const way& by : ways()) {
+    for (const int who : {0, 2}) {
+      expect_peer_lost(by, {"lose_in_worklist", std::to_string(who)}, who, "kernel: peer_lost");
+    }
   }
 }
 

@@ -300,11 +300,12 @@ int lose(const arguments& a) {
   return survive(w, [&] { wait_at(w, place, links); });
 }
 
-/// Items that go round the ranks for ever.
+/// Items that go round the ranks until they are `end`.
 struct goes_round {
   using item = std::uint64_t;
   int rank;
   int ranks;
+  item end;
   CW_FN int owner(item n) const { return static_cast<int>(n % static_cast<item>(ranks)); }
   CW_FN static std::uint64_t priority(item /*n*/) { return 0; }
   template <class G, class Out>
@@ -313,7 +314,7 @@ struct goes_round {
   }
   template <class G, class Out>
   CW_FN void work(const G& g, item n, Out& out) const {
-    out.push(g, g.rank() == 0, n + 1);
+    out.push(g, g.rank() == 0 && n + 1 < end, n + 1);
   }
 };
 struct run_round {
@@ -323,13 +324,18 @@ struct run_round {
   }
 };
 
-/// Rank WHO is killed while all work off a list.
+/// Rank WHO is killed while all work off a list, which they have done once: that connects all.
 int lose_in_worklist(const arguments& a) {
   cw::world w;
   cw::worklist<std::uint64_t> list(w, {.queue = 16, .spill = 16});
   cw::buffer<cw::status> out(w.options().device, 1);
-  w.barrier();
-  cw::launch(w, {}, run_round{}, list.device(), goes_round{w.rank(), w.size()}, out.data());
+  const auto begin = [&](std::uint64_t end) {
+    list.reset();
+    cw::launch(w, {}, run_round{}, list.device(), goes_round{w.rank(), w.size(), end}, out.data());
+  };
+  begin(30);
+  w.stream().sync();
+  begin(~std::uint64_t{0});
   if (w.rank() == number(a, 0)) {
     std::this_thread::sleep_for(milliseconds(150));
     raise(SIGKILL);
@@ -337,6 +343,8 @@ int lose_in_worklist(const arguments& a) {
   return survive(w, [&] {
     try {
       w.stream().sync();
+      // A command may find out before the host has heard of it.
+      static_cast<void>(w.get("a rank that is gone"));
     } catch (const cw::error&) {
       say("kernel: " + std::string(to_string(out.read()[0])));
       throw;

@@ -14,9 +14,10 @@ struct tree_work {
   int rank;
   int ranks;
   std::uint64_t items;
-  std::uint64_t urgency;  ///< 0: all are alike
-  std::uint32_t* visits;  ///< of own items, by n / ranks
-  std::uint64_t* delay;   ///< looked at so many times with each item; null: none
+  std::uint64_t urgency;   ///< 0: all are alike
+  std::uint32_t* visits;   ///< of own items, by n / ranks
+  std::uint64_t* delay;    ///< looked at so many times with each item; null: none
+  std::uint64_t fits = 0;  ///< not 0: only with some items, which it says
 
   CW_FN int owner(item n) const noexcept {
     // Neighbours are of different ranks, and so are parents and children.
@@ -34,15 +35,17 @@ struct tree_work {
       // Relaxed: the kernel's end orders. Workers of one rank share the array.
       dev::device_atomic<std::uint32_t>(visits[n]).fetch_add(1, dev::order::relaxed);
     }
-    pause();
+    pause(n);
     // By two threads where there are two.
     for (std::uint64_t k = 1; k <= 2; k += static_cast<std::uint64_t>(g.size())) {
       const std::uint64_t child = 2 * n + k + static_cast<std::uint64_t>(g.rank());
       out.push(g, k + static_cast<std::uint64_t>(g.rank()) <= 2 && child < items, child);
     }
   }
-  CW_FN void pause() const noexcept {
-    if (delay == nullptr) return;
+  CW_FN void pause(item n) const noexcept {
+    if (delay == nullptr || (fits != 0 && ((n + 1) * fits * 0x9e3779b97f4a7c15U) >> 61U != 0)) {
+      return;
+    }
     const dev::device_atomic<std::uint64_t> looks(*delay);
     for (std::uint64_t i = looks.load(dev::order::relaxed); i > 0; --i) {
       static_cast<void>(looks.load(dev::order::relaxed));

@@ -1,14 +1,20 @@
 // Graphs on the host: files, generators, partitions, references.
 #include "crosswarp/graph.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <system_error>
+#include <thread>
+
+#include "graph/parallel.hpp"
 
 namespace {
 
@@ -166,7 +172,8 @@ TEST(GraphText, WhatIsWrongIsSaidWithItsLine) {
       {metis, "2 1\n2\n", "ends after 1 of 2 vertices"},
       {metis, "2 1\n2\n1\n1\n", "file:4: invalid argument: more lines"},
       {metis, "2 2\n2\n1\n", "2 ends of edges; 2 edges"},
-      {metis, "3 1\n2 3\n\n\n", "not there in both directions"},
+      {metis, "% c\n3 1\n2 3\n\n\n", "file:3: invalid argument: the edge from 1 to 2 is not there"},
+      {metis, "3 2\n2\n1 3\n% c\n1\n", "file:5: invalid argument: the edge from 3 to 1 is not"},
       {metis, "2 1 1\n2 5\n1 6\n", "two lengths"},
       {metis, "2 1 1\n2\n1 6\n", "file:2: invalid argument: length is missing"},
       {metis, "2 1 7\n2\n1\n", "format 7 has digits other"},
@@ -179,6 +186,87 @@ TEST(GraphText, WhatIsWrongIsSaidWithItsLine) {
       {dimacs, "p sp 2 1\na 1 2 3\na 1 2 3\n", "file:3: invalid argument: more arcs"},
   };
   for (const auto& c : cases) EXPECT_THAT(complaint(c.as, c.text), HasSubstr(c.says)) << c.text;
+}
+
+// Errors are shown on terminals, which obey what they are sent.
+TEST(GraphText, WhatAFileSaysIsShownWithoutObeyingIt) {
+  const std::string hostile = "\033]0;owned\a\x9b" + std::string(100, 'x');
+  const std::string sizes = "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n";
+  const std::pair<gr::format, std::string> files[] = {
+      {market, "%%MatrixMarket " + hostile + " coordinate pattern general\n"},
+      {market, "%%MatrixMarket matrix " + hostile + " pattern general\n"},
+      {market, "%%MatrixMarket matrix coordinate " + hostile + " general\n"},
+      {market, "%%MatrixMarket matrix coordinate pattern " + hostile + "\n"},
+      {market, sizes + "1 2 " + hostile + "\n"},
+      {plain, "0 " + hostile + "\n"},
+      {dimacs, hostile + "\n"},
+  };
+  for (const auto& [as, file] : files) {
+    const std::string says = complaint(as, file);
+    EXPECT_THAT(says, HasSubstr("\\x1b]0;owned\\x07\\x9bx")) << file;
+    EXPECT_TRUE(std::all_of(says.begin(), says.end(), [](char c) { return c >= ' ' && c <= '~'; }));
+    EXPECT_THAT(says, testing::Not(HasSubstr(std::string(50, 'x')))) << file;
+  }
+}
+
+TEST(GraphText, LengthsThatNobodyAsksForMayBeAnyNumbers) {
+  const std::pair<gr::format, std::string> files[] = {
+      {market, "%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n2 1 -3.5e-7\n"},
+      {plain, "0 1 0.25\n1 0 -8\n"},
+      {metis, "2 1 1\n2 1.5\n1 99999999999\n"},
+      {dimacs, "p sp 2 2\na 1 2 -1\na 2 1 1e999\n"},
+  };
+  for (const auto& [as, file] : files) {
+    EXPECT_NE(complaint(as, file), "nothing") << file;
+    const auto g = gr::parse(file, "file", {.as = as, .lengths = false});
+    EXPECT_FALSE(g.weighted());
+    EXPECT_THAT(edges_of(g), ElementsAre(edge{0, 1}, edge{1, 0})) << file;
+  }
+  EXPECT_THAT(complaint([] { gr::parse("0 1 far\n", "file", {.as = plain, .lengths = false}); }),
+              HasSubstr("file:1: invalid argument: length 'far' is no number"));
+}
+
+// Most symmetric graphs in files have a line for each direction: asked to be symmetric, they became
+// twice as large.
+TEST(GraphBuild, WhatIsThereInBothDirectionsIsNotDoubled) {
+  const std::string both = "p sp 3 4\na 1 2 5\na 2 1 5\na 2 3 7\na 3 2 7\n";
+  const auto g = text(dimacs, both, {.symmetrise = true});
+  EXPECT_TRUE(g.symmetric());
+  EXPECT_THAT(edges_of(g), ElementsAre(edge{0, 1, 5}, edge{1, 0, 5}, edge{1, 2, 7}, edge{2, 1, 7}));
+  // One direction is there, one with another length, one twice, and a loop.
+  const auto mended =
+      text(plain, "0 1 5\n1 0 6\n1 2 7\n2 3 8\n2 3 8\n3 2 8\n3 3 1\n", {.symmetrise = true});
+  EXPECT_TRUE(mended.symmetric());
+  EXPECT_THAT(edges_of(mended),
+              ElementsAre(edge{0, 1, 5}, edge{0, 1, 6}, edge{1, 0, 5}, edge{1, 0, 6}, edge{1, 2, 7},
+                          edge{2, 1, 7}, edge{2, 3, 8}, edge{2, 3, 8}, edge{3, 2, 8}, edge{3, 2, 8},
+                          edge{3, 3, 1}));
+  EXPECT_TRUE(
+      same(gr::symmetrised(text(plain, "0 1\n1 0\n")), text(plain, "0 1\n", {.symmetrise = true})));
+  // Rows in any order.
+  EXPECT_EQ(gr::symmetrised(gr::csr({0, 2, 3, 4}, {2, 1, 0, 0}, {}, false)).edges(), 4U);
+}
+
+TEST(GraphBuild, AFileOfMetisIsNotMadeSymmetric) {
+  EXPECT_EQ(text(metis, "2 1\n2\n1\n", {.symmetrise = true}).edges(), 2U);
+  EXPECT_THAT(complaint([] { text(metis, "3 1\n2 3\n\n\n", {.symmetrise = true}); }),
+              HasSubstr("not there in both directions"));
+}
+
+// Where no more threads are to be had the process ended.
+TEST(GraphBuild, PiecesWithoutAThreadAreDoneAllTheSame) {
+  for (const int threads : {0, 2, 3}) {
+    std::vector<int> seen(10);
+    const auto count = [&](std::uint64_t begin, std::uint64_t end) {
+      for (std::uint64_t i = begin; i < end; ++i) ++seen[i];
+    };
+    int begun = 0;
+    gr::in_pieces(4, seen.size(), count, [&](const auto& piece, std::uint64_t i) {
+      if (begun++ == threads) throw std::system_error(EAGAIN, std::generic_category());
+      return std::thread(std::cref(piece), i);
+    });
+    EXPECT_EQ(seen, std::vector<int>(10, 1)) << threads;
+  }
 }
 
 TEST(GraphBuild, SelfLoopsAndParallelEdgesAreDroppedOnRequest) {
@@ -260,6 +348,65 @@ TEST_F(GraphFiles, AHostileBinaryGraphIsRefusedWithItsOffset) {
   EXPECT_THAT(with(64, 1), HasSubstr("offset 64: invalid argument: offsets do not rise"));
   EXPECT_THAT(with(64 + 8 + 3, 1), HasSubstr("offset 72: invalid argument: offsets"));
   EXPECT_THAT(with(64 + 128 + 4, 8), HasSubstr("offset 196: invalid argument: an edge leads to"));
+}
+
+// Searches that go upwards would find parents where there is no edge.
+TEST_F(GraphFiles, ABinaryGraphThatIsNotSymmetricCannotSaySo) {
+  const auto says_so = [&](const gr::csr& g) {
+    gr::write_binary(g, path("g.csr"));
+    std::string bytes = contents("g.csr");
+    bytes[36] = 1;
+    write("g.csr", bytes);
+    return complaint([&] { gr::map_binary(path("g.csr")); });
+  };
+  EXPECT_THAT(says_so(text(plain, "0 1\n1 0\n1 2\n")),
+              HasSubstr("g.csr, offset 136: invalid argument: said to be symmetric, and the edge "
+                        "from 1 to 2 is not there"));
+  EXPECT_THAT(says_so(text(plain, "0 1 5\n1 0 6\n")), HasSubstr("another length"));
+  EXPECT_THAT(says_so(gr::csr({0, 2, 2, 3}, {2, 1, 0}, {}, false)), HasSubstr("offset 36"));
+  EXPECT_EQ(says_so(text(plain, "0 1\n1 0\n")), "nothing");
+  EXPECT_EQ(says_so(gr::csr({0, 2, 3, 4}, {2, 1, 0, 0}, {}, false)), "nothing");
+}
+
+TEST_F(GraphFiles, ABinaryGraphIsBuiltAsAsked) {
+  gr::write_binary(text(plain, "0 1 5\n0 1 4\n1 1 2\n"), path("g.csr"));
+  EXPECT_THAT(
+      edges_of(gr::read(path("g.csr"), {.build = {.symmetrise = true}})),
+      ElementsAre(edge{0, 1, 4}, edge{0, 1, 5}, edge{1, 0, 4}, edge{1, 0, 5}, edge{1, 1, 2}));
+  const auto simple = gr::read(path("g.csr"), {.build = {.symmetrise = true, .simplify = true}});
+  EXPECT_THAT(edges_of(simple), ElementsAre(edge{0, 1, 4}, edge{1, 0, 4}));
+  EXPECT_TRUE(simple.symmetric());
+  EXPECT_FALSE(gr::read(path("g.csr"), {.lengths = false}).weighted());
+  gr::write_binary(text(plain, "0 1 5\n1 0 5\n"), path("both.csr"));
+  const auto both = gr::read(path("both.csr"), {.build = {.symmetrise = true}});
+  EXPECT_TRUE(both.symmetric());
+  EXPECT_EQ(both.edges(), 2U);
+}
+
+// As root `--out /dev/null` made a file of the device.
+TEST_F(GraphFiles, WhatIsNoFileIsWrittenAndNotReplaced) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = open(path("pipe").c_str(), O_RDWR | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  gr::write_edges(text(plain, "0 1\n"), path("pipe"));
+  char got[8] = {};
+  EXPECT_EQ(read(reader, got, sizeof got), 4);
+  EXPECT_STREQ(got, "0 1\n");
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+
+  // A link stays one, and what it leads to is replaced.
+  write("file.el", "old");
+  std::filesystem::create_symlink("file.el", path("link.el"));
+  gr::write_edges(text(plain, "0 1\n"), path("link.el"));
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link.el")));
+  EXPECT_EQ(contents("file.el"), "0 1\n");
+
+  // Nothing is beside it, and what cannot take it says so.
+  EXPECT_EQ(files(), 3U);
+  EXPECT_THAT(complaint([] { gr::write_edges(text(plain, "0 1\n"), "/dev/full"); }),
+              HasSubstr("cannot be written"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
 TEST_F(GraphFiles, WhatCannotBeReadOrWrittenIsSaid) {

@@ -33,6 +33,10 @@ struct round_words {
   struct alignas(line_bytes) {
     std::uint64_t count;
   } pieces[2];  ///< of edge_pieces
+  struct alignas(line_bytes) {
+    std::uint64_t rounds;
+    std::uint64_t edges;
+  } work;  ///< of the run, see rounds::tell()
 };
 
 /// Memory to share out the edges of a vertex with many, for follow_edges().
@@ -90,6 +94,14 @@ class rounds {
     if (ctx_.grid().rank() == 0) words_.local()->tallies[(round_ + 2) % 3] = {};
     ++round_;
     return status::ok;
+  }
+
+  /// What was done: how often the program went round, and edges that the calling thread followed.
+  /// Said once, at the end: threads count for themselves.
+  CW_FN void tell(std::uint64_t times, std::uint64_t edges) const noexcept {
+    auto& work = words_.local()->work;
+    add(work.edges, edges);
+    if (ctx_.grid().rank() == 0) work.rounds = times;
   }
 
   /// f of each number below n, by all threads of this rank.

@@ -40,6 +40,7 @@ struct worklist_counts {
   std::uint64_t parked;     ///< behind the threshold
   std::uint64_t forwarded;  ///< came by here on their way to another rank
   std::uint64_t epochs;     ///< how often the threshold moved; on rank 0
+  std::uint64_t no_room;    ///< workers that found none until the deadline: it ended by timeout
 };
 
 /// What a rank's own workers write, and rank 0's first worker reads.

@@ -54,15 +54,17 @@ class forest {
   /// Joins own vertices by the first `edges` edges of each.
   /// Callers: the rank's only thread, when no other rank looks at its words: nothing is to be
   /// compared and swapped. Others' words are not looked at either: a vertex of theirs counts as a
-  /// root.
-  CW_FN void join_own_alone(std::uint64_t edges) const noexcept {
+  /// root. Returns how many edges it looked at.
+  CW_FN std::uint64_t join_own_alone(std::uint64_t edges) const noexcept {
     const vertex* const targets = part_.targets;
+    std::uint64_t looked = 0;
     for (vertex i = 0; i < count_; ++i) own_[i] = begin_ + i;
     for (vertex i = 0; i < count_; ++i) {
       fetch_ahead_of(i);
       const std::uint64_t first = part_.offsets[i];
       const std::uint64_t all_end = part_.offsets[i + std::size_t{1}];
       const std::uint64_t end = all_end < first + edges ? all_end : first + edges;
+      looked += end - first;
       vertex top = own_[i];
       if (top != begin_ + i) top = root_alone(begin_ + i);
       for (std::uint64_t e = first; e < end; ++e) {
@@ -80,6 +82,7 @@ class forest {
         top = join_roots(top, root_alone(begin_ + targets[e]));
       }
     }
+    return looked;
   }
 
  private:
@@ -156,8 +159,9 @@ CW_FN inline status components_rounds::run(rounds& all) const noexcept {
 
   // What a few edges within the rank join.
   status s = status::ok;
+  std::uint64_t followed = 0;
   if (all.context().grid().size() == 1) {
-    f.join_own_alone(looked_at);
+    followed = f.join_own_alone(looked_at);
     s = all.meet();
   } else {
     // Each under its first neighbour, if that is less, without atomics: most of the work.
@@ -174,6 +178,7 @@ CW_FN inline status components_rounds::run(rounds& all) const noexcept {
       const std::uint64_t first = graph.offsets[i];
       const std::uint64_t all_end = graph.offsets[i + 1];
       const std::uint64_t end = all_end < first + looked_at ? all_end : first + looked_at;
+      followed += end - first;
       for (std::uint64_t e = first; e < end && graph.is_own(graph.targets[e]); ++e) {
         if (e > first || graph.targets[e] > i) (void)join(i, e);  // else it lies under it
       }
@@ -205,11 +210,13 @@ CW_FN inline status components_rounds::run(rounds& all) const noexcept {
   // It may come under a lesser root meanwhile; who lies under it is left out all the same.
   all.for_each(graph.count, [&](std::uint64_t i) {
     if (f.flatten(name(i), largest) == largest) return;
+    followed += graph.offsets[i + 1] - graph.offsets[i];
     for (std::uint64_t e = graph.offsets[i]; e < graph.offsets[i + 1]; ++e) {
       if (join(i, e)) ++mine.edges;
     }
   });
   s = all.end(mine, sum);
+  all.tell(sum.edges == 0 ? 2 : 3, followed);
   if (s != status::ok || sum.edges == 0) return s;  // all lie under their roots
   const vertex top = f.root_of(largest);
   all.for_each(graph.count, [&](std::uint64_t i) {

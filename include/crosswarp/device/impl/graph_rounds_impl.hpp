@@ -57,18 +57,19 @@ CW_FN inline void fetch_rows_ahead(const part& p, const std::uint32_t* lengths, 
 
 /// take(v) of each vertex in a queue, and then f(v), and what that returns, as
 /// part::for_each_edge() does, of its edges: by one warp, or by many if they are many. `turn`
-/// counts the calls; `lengths` are those that f will read, if any. Callers: all threads of the
-/// rank, each with its warp.
+/// counts the calls; `lengths` are those that f will read, if any; `followed` grows by the edges,
+/// in one thread of each warp. Callers: all threads of the rank, each with its warp.
 template <class G, class Take, class F>
 CW_FN inline status follow_edges(rounds& all, const G& g, const part& p, const edge_pieces& many,
                                  unsigned turn, const vertex* queue, std::uint64_t count,
-                                 const std::uint32_t* lengths, const Take& take,
-                                 const F& f) noexcept {
+                                 const std::uint32_t* lengths, std::uint64_t& followed,
+                                 const Take& take, const F& f) noexcept {
   constexpr std::uint64_t whole = edge_pieces::most_of_one;
   const bool shares = g.size() > 1 && many.most > whole;
   auto& pieces = all.words().local()->pieces;
   const vertex* const targets = p.targets;
   const auto stride = static_cast<std::uint64_t>(all.warps());
+  std::uint64_t seen = 0;
   const auto follow = [&](vertex v, std::uint64_t first, std::uint64_t end) {
     const auto edge = f(v);
     for (; first < end; first += static_cast<std::uint64_t>(g.size())) {
@@ -81,6 +82,7 @@ CW_FN inline status follow_edges(rounds& all, const G& g, const part& p, const e
     const vertex v = queue[i];
     take(v);
     const std::uint64_t edges = p.offsets[v + 1] - p.offsets[v];
+    seen += edges;
     if (!shares || edges <= whole) return follow(v, p.offsets[v], p.offsets[v + 1]);
     const std::uint64_t n = (edges + whole - 1) / whole;
     const std::uint64_t at = leader_of(g, [&] {
@@ -92,6 +94,7 @@ CW_FN inline status follow_edges(rounds& all, const G& g, const part& p, const e
       many.list[at + k] = {v, static_cast<std::uint32_t>(k)};
     }
   });
+  if (g.rank() == 0) followed += seen;
   if (!shares) return status::ok;
   const status s = all.meet_own();
   if (s != status::ok) return s;
@@ -148,6 +151,7 @@ class bfs_search {
       if (s == status::ok) s = all_.end(mine, sum);
       ++level_;
     }
+    all_.tell(level_, followed_);
     return s;
   }
 
@@ -238,7 +242,7 @@ class bfs_search {
       for (int i = g_.rank(); i < n; i += g_.size()) to[i] = items[i];
     };
     const vertex* const q = queue(b_.graph.rank, level_);
-    int claimed = 0;
+    std::uint64_t claimed = 0;
     const auto look = [&](vertex v) {
       return [&, v](bool have, vertex t, std::uint64_t /*edge*/) {
         place at{-1, 0};
@@ -248,14 +252,14 @@ class bfs_search {
           is_mine = claim(b_.parents.at(at.rank)[at.index], b_.graph.begin + v);
         }
         if (g_.ballot(is_mine) == 0) return;  // most edges are no news
-        claimed += staged_.put(g_, is_mine, at.rank, at.index, send);
+        claimed += static_cast<std::uint64_t>(staged_.put(g_, is_mine, at.rank, at.index, send));
       };
     };
     const status s = follow_edges(
         all_, g_, b_.graph, b_.pieces, downs_++, q, arrived(b_.graph.rank, level_), nullptr,
-        [](vertex) {}, look);
+        followed_, [](vertex) {}, look);
     staged_.send_all(g_, send);
-    if (g_.rank() == 0) mine.vertices = static_cast<std::uint64_t>(claimed);
+    if (g_.rank() == 0) mine.vertices = claimed;
     return s;
   }
   /// True for the one whose parent it becomes.
@@ -291,14 +295,17 @@ class bfs_search {
     });
     return status::ok;
   }
-  CW_FN bool find_parent(vertex v) const noexcept {
+  CW_FN bool find_parent(vertex v) noexcept {
+    const std::uint64_t first = b_.graph.offsets[v];
     const std::uint64_t end = b_.graph.offsets[v + 1];
-    for (std::uint64_t e = b_.graph.offsets[v]; e < end; ++e) {
+    for (std::uint64_t e = first; e < end; ++e) {
       const vertex t = b_.graph.targets[e];
       if (!bit(b_.known, t)) continue;
       b_.parents.local()[v] = b_.graph.everywhere(t);
+      followed_ += e + 1 - first;
       return true;
     }
+    followed_ += end - first;
     return false;
   }
   /// Which of 64 vertices, own and others', are new.
@@ -331,6 +338,7 @@ class bfs_search {
   unsigned level_ = 0;
   unsigned downs_ = 0;
   std::uint64_t edges_left_;
+  std::uint64_t followed_ = 0;  // edges, by this thread
 };
 
 }  // namespace impl
@@ -363,9 +371,11 @@ class pagerank_search {
       if (shares()) p_.collected[v] = 0;  // a run that failed may have left something
     });
     tally sum = {};
+    std::uint64_t times = 0;
     status s = all_.end({}, sum);
     for (int round = 0; round < p_.most_rounds && s == status::ok; ++round) {
       tally mine = {};
+      ++times;
       for (std::uint64_t piece = 0; piece < pagerank_rounds::fetches; ++piece) {
         fetch();
         // Nothing that is used is older than the round: so what the round moved, and `damping`
@@ -379,6 +389,8 @@ class pagerank_search {
       s = all_.end(mine, sum);
       if (sum.moved < p_.tolerance) break;
     }
+    // Each round takes along all edges: nobody needs to count them.
+    all_.tell(times, all_.context().grid().rank() == 0 ? times * p_.graph.offsets[own] : 0);
     return s;
   }
 

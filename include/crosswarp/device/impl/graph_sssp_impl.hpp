@@ -52,6 +52,7 @@ class sssp_search {
       ++round_;
     }
     if (s == status::ok) conclude();
+    all_.tell(round_, followed_);
     return s;
   }
 
@@ -173,7 +174,7 @@ class sssp_search {
       };
     };
     const status s = follow_edges(
-        all_, g_, s_.graph, s_.pieces, follows_++, queue, count, lengths,
+        all_, g_, s_.graph, s_.pieces, follows_++, queue, count, lengths, followed_,
         [&](vertex v) { take(v); }, through_edges);
     put_rest();
     return s;
@@ -259,7 +260,8 @@ class sssp_search {
   std::uint64_t piled_ = 0;  ///< on all piles
   unsigned round_ = 0;
   unsigned follows_ = 0;
-  unsigned pile_ = 0;  ///< how often the limit has moved
+  unsigned pile_ = 0;           ///< how often the limit has moved
+  std::uint64_t followed_ = 0;  ///< edges, by this thread
 };
 
 }  // namespace impl

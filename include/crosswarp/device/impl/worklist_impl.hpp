@@ -166,6 +166,8 @@ class worklist_worker {
           list_.world_.limits.for_peer(r));
       // With this unsent it cannot have ended well.
       if (outcome_ == status::ok && ended()) outcome_ = told_outcome();
+      // Also when another one's deadline passed first: this one was in want all the while.
+      if (outcome_ == status::timeout) ++total_.no_room;
       set_aside();
       sent += offer(r, items + sent, count - sent);
     }
@@ -516,6 +518,7 @@ class worklist_worker {
       total(&worklist_counts::parked);
       total(&worklist_counts::forwarded);
       total(&worklist_counts::epochs);
+      total(&worklist_counts::no_room);
     }
     // What is on its way would come into the next run.
     const status arrived = far_.settle(g_);
