@@ -23,7 +23,13 @@ class ring_pool {
 
   /// The offset of 2^`log2` bytes, all zero; nothing when there are no such left.
   std::optional<std::uint64_t> take(unsigned log2);
+  /// The same for who has a ring and wants a larger one: what keep() keeps is not for it.
+  std::optional<std::uint64_t> take_larger(unsigned log2);
   void give_back(std::uint64_t offset, unsigned log2);
+
+  /// Keeps so many more bytes, or fewer, for who has none yet; of all that is asked for at most
+  /// half of the memory is kept.
+  void keep(std::int64_t more) noexcept { kept_.fetch_add(more, std::memory_order_relaxed); }
 
   [[nodiscard]] std::byte* at(std::uint64_t offset) const noexcept { return base_ + offset; }
   [[nodiscard]] std::uint64_t bytes_in_use() const noexcept {
@@ -31,10 +37,14 @@ class ring_pool {
   }
 
  private:
+  [[nodiscard]] std::optional<std::uint64_t> split(unsigned log2);
+
   std::byte* base_;
+  std::uint64_t bytes_;
   std::mutex guard_;
   std::array<std::set<std::uint64_t>, most_log2 + 1> free_;  // by log2 of their size
   std::atomic<std::uint64_t> in_use_{0};
+  std::atomic<std::int64_t> kept_{0};
 };
 
 }  // namespace crosswarp::socket_impl

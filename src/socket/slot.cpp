@@ -23,8 +23,23 @@ constexpr unsigned growth_log2 = 2;
 
 // ---- rings
 
-bool slot::take(ring& r, unsigned log2, std::uint64_t from) {
-  const auto offset = pool_->take(log2);
+/// Memory for the two rings of who comes here, which those that grow leave.
+void slot::keep(bool on) noexcept {
+  if (on == keeps_) return;
+  keeps_ = on;
+  const std::int64_t both = std::int64_t{2} << limits_.first_log2;
+  pool_->keep(on ? both : -both);
+}
+
+bool slot::take_first(ring& r, std::uint64_t from) {
+  const auto offset = pool_->take(limits_.first_log2);
+  if (!offset) return false;
+  r = {*offset, limits_.first_log2, from, true};
+  return true;
+}
+
+bool slot::take_larger(ring& r, unsigned log2, std::uint64_t from) {
+  const auto offset = pool_->take_larger(log2);
   if (!offset) return false;
   r = {*offset, log2, from, true};
   return true;
@@ -48,11 +63,12 @@ std::span<iovec> slot::cut(const ring& r, std::uint64_t at, std::uint64_t bytes)
 bool slot::begin(bool listener) {
   newest_ = 0;
   // Positions go on from where the life before ended: no word has to be set back.
-  if (!take(receive_[0], limits_.first_log2, received_)) return false;
-  if (!listener && !take(send_, limits_.first_log2, sent_)) {
+  if (!take_first(receive_[0], received_)) return false;
+  if (!listener && !take_first(send_, sent_)) {
     give_back(receive_[0]);
     return false;
   }
+  keep(false);
   generation_ = generation_ == 0x7fffffff ? 1 : generation_ + 1;
   drained_ = received_;
   error_ = 0;
@@ -81,6 +97,7 @@ bool slot::begin(bool listener) {
 
 void slot::end() {
   for (ring* r : {&receive_[0], &receive_[1], &send_, &next_}) give_back(*r);
+  keep(true);
 }
 
 // ---- what a kernel said
@@ -156,7 +173,7 @@ void slot::grow_receive() {
   ring& larger = receive_[1 - newest_];
   if (larger.there || now.log2 >= limits_.most_log2) return;
   const unsigned log2 = std::min(now.log2 + growth_log2, limits_.most_log2);
-  if (!take(larger, log2, received_)) return;
+  if (!take_larger(larger, log2, received_)) return;
   newest_ = 1 - newest_;
   words::news& n = m_->state[index_];
   // Relaxed: the next tell_received() passes this position, and orders.
@@ -220,11 +237,12 @@ void slot::settle_send_ring() {
 void slot::offer_send_ring() {
   if (next_.there || send_.log2 >= limits_.most_log2) return;
   const unsigned log2 = std::min(send_.log2 + growth_log2, limits_.most_log2);
-  if (!take(next_, log2, 0)) return;
+  if (!take_larger(next_, log2, 0)) return;
   epoch_ = (epoch_ + 1) & 0xffU;
   // pairs with service::follow_ring()
   shared(m_->state[index_].send_ring)
       .store(words::ring_place(next_.offset, log2, epoch_).word(), order::release);
+  tell_activity();  // who polls for room has some
 }
 
 void slot::note_connected() {

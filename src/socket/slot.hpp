@@ -23,7 +23,12 @@ struct ring_limits {
 class slot {
  public:
   slot(const device::socket::memory& m, ring_pool& pool, ring_limits limits, std::uint32_t index)
-      : m_(&m), pool_(&pool), limits_(limits), index_(index) {}
+      : m_(&m), pool_(&pool), limits_(limits), index_(index) {
+    keep(true);
+  }
+  ~slot() { keep(false); }
+  slot(const slot&) = delete;
+  slot& operator=(const slot&) = delete;
 
   [[nodiscard]] handle who() const noexcept { return {index_, generation_}; }
 
@@ -92,7 +97,9 @@ class slot {
     [[nodiscard]] std::uint64_t bytes() const noexcept { return std::uint64_t{1} << log2; }
   };
   [[nodiscard]] std::uint64_t receive_room() const noexcept;
-  [[nodiscard]] bool take(ring& r, unsigned log2, std::uint64_t from);
+  void keep(bool on) noexcept;
+  [[nodiscard]] bool take_first(ring& r, std::uint64_t from);
+  [[nodiscard]] bool take_larger(ring& r, unsigned log2, std::uint64_t from);
   void give_back(ring& r);
   std::span<iovec> cut(const ring& r, std::uint64_t at, std::uint64_t bytes);
   void grow_receive();
@@ -108,6 +115,7 @@ class slot {
   ring_limits limits_;
   std::uint32_t index_;
   std::uint32_t generation_ = 0;
+  bool keeps_ = false;
   mark bell_;
   int error_ = 0;
   std::array<iovec, 2> spans_{};

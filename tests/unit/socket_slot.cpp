@@ -200,6 +200,24 @@ TEST(SocketSlot, AnythingMayBeWritten) {
   }
 }
 
+TEST(SocketSlot, GrowthLeavesFirstRingsForPlacesThatAreFree) {
+  place p(16, 32 * page);
+  slot other(p.m, p.pool, {12, 16}, 0);
+  ASSERT_TRUE(p.s.begin(false));
+  p.take();
+  // As much as comes, and no kernel that reads it.
+  for (int i = 0; i < 40; ++i) {
+    if (const auto in = p.s.receive_space(1U << 20U); !in.empty()) {
+      p.s.note_received(place::bytes(in));
+    }
+  }
+  EXPECT_GT(p.pool.bytes_in_use(), 2 * page) << "there was memory to grow into";
+  for (auto r = p.pool.take_larger(12); r; r = p.pool.take_larger(12)) {
+  }
+  EXPECT_EQ(p.pool.bytes_in_use(), 30 * page);
+  EXPECT_TRUE(other.begin(false)) << "there is no ring left for who comes";
+}
+
 // ---- memory for rings
 
 TEST(RingPool, GivesEveryByteOnceAndJoinsWhatComesBack) {
@@ -216,6 +234,15 @@ TEST(RingPool, GivesEveryByteOnceAndJoinsWhatComesBack) {
   EXPECT_TRUE(pool.take(14));
   EXPECT_FALSE(pool.take(13));
   EXPECT_TRUE(pool.take(12));
+}
+
+TEST(RingPool, AtMostHalfIsKeptFromThoseThatGrow) {
+  std::vector<std::byte> memory(16 * page);
+  ring_pool pool(memory.data(), memory.size());
+  pool.keep(static_cast<std::int64_t>(1000 * page));
+  EXPECT_TRUE(pool.take_larger(15));
+  EXPECT_FALSE(pool.take_larger(12));
+  EXPECT_TRUE(pool.take(15));
 }
 
 TEST(RingPool, WhatComesBackIsZero) {
