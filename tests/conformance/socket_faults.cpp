@@ -187,20 +187,12 @@ class SocketEnd : public SocketPair {
     o.linger = linger;
     return o;
   }
-  /// So that not a byte more finds room in Linux. Returns how many did.
-  std::size_t fill_up() {
-    const int fd = other_end_of(*there);
-    const int least = 4096;
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least));
-    setsockopt(there->descriptor(), SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
-    return fill(fd);
-  }
   static constexpr std::size_t bytes = 60'000;
 };
 
 TEST_F(SocketEnd, AtItsEndAServiceGivesTheWholeOfLingerToWhoWasSilentForLong) {
   open(wide(std::chrono::seconds(1)));
-  const std::size_t buffered = fill_up();
+  const std::size_t buffered = fill(other_end_of(*there));
   const std::string sent = pattern(bytes);
   EXPECT_EQ(k->send(s, sent), static_cast<std::int64_t>(bytes));
   std::this_thread::sleep_for(std::chrono::milliseconds(1050));  // no byte comes
@@ -216,7 +208,7 @@ TEST_F(SocketEnd, AtItsEndAServiceGivesTheWholeOfLingerToWhoWasSilentForLong) {
 
 TEST_F(SocketEnd, AStreamThatLingerCutsShortEndsWithAReset) {
   open(wide(std::chrono::milliseconds(50)));
-  const std::size_t buffered = fill_up();
+  const std::size_t buffered = fill(other_end_of(*there));
   EXPECT_EQ(k->send(s, pattern(bytes)), static_cast<std::int64_t>(bytes));
   k.reset();
   Socket::TearDownService();
