@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "crosswarp/buffer.hpp"
 #include "crosswarp/device/socket.hpp"
 #include "crosswarp/device_ref.hpp"
 
@@ -52,6 +53,10 @@ struct service_options {
   /// All rings together; allocated at once, in host memory that kernels reach. Rings grow only
   /// where first ones for all free places stay free, or half of this.
   std::size_t ring_budget = 64 * 1024 * 1024;
+  /// Where rings are. Host memory: kernels read and write it over the bus. The device's own: the
+  /// host copies each piece there or back before it tells of it, so a byte takes longer, and what
+  /// kernels look at many times they have at hand; as much host memory is used again.
+  memory_kind ring_memory = memory_kind::pinned;
   /// A connection from which nothing has come for so long is reset with ETIMEDOUT: at first, and
   /// later; 0: never.
   std::chrono::nanoseconds first_byte{0};

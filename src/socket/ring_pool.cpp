@@ -5,7 +5,8 @@
 
 namespace crosswarp::socket_impl {
 
-ring_pool::ring_pool(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {
+ring_pool::ring_pool(std::byte* base, std::uint64_t bytes, stager* staged)
+    : base_(base), bytes_(bytes), staged_(staged) {
   // Largest first: each lies at a multiple of its size, so that two halves find each other again.
   std::uint64_t at = 0;
   for (unsigned log2 = most_log2; log2 >= least_log2; --log2) {
@@ -45,6 +46,7 @@ std::optional<std::uint64_t> ring_pool::split(unsigned log2) {
 void ring_pool::give_back(std::uint64_t offset, unsigned log2) {
   // The next one finds nothing of what this one had.
   std::memset(base_ + offset, 0, std::size_t{1} << log2);
+  bring(offset, std::uint64_t{1} << log2);
   const std::lock_guard lock(guard_);
   in_use_.fetch_sub(std::uint64_t{1} << log2, std::memory_order_relaxed);
   for (; log2 < most_log2; ++log2) {

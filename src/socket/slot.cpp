@@ -58,6 +58,20 @@ std::span<iovec> slot::cut(const ring& r, std::uint64_t at, std::uint64_t bytes)
   return std::span(spans_).first(bytes == 0 ? 0 : bytes == first ? 1 : 2);
 }
 
+void slot::bring(const ring& r, std::uint64_t at, std::uint64_t bytes) {
+  const std::uint64_t offset = at & (r.bytes() - 1);
+  const std::uint64_t first = std::min(bytes, r.bytes() - offset);
+  pool_->bring(r.offset + offset, first);
+  pool_->bring(r.offset, bytes - first);
+}
+
+void slot::fetch(const ring& r, std::uint64_t at, std::uint64_t bytes) {
+  const std::uint64_t offset = at & (r.bytes() - 1);
+  const std::uint64_t first = std::min(bytes, r.bytes() - offset);
+  pool_->fetch(r.offset + offset, first);
+  pool_->fetch(r.offset, bytes - first);
+}
+
 // ---- lives
 
 bool slot::begin(bool listener) {
@@ -78,6 +92,7 @@ bool slot::begin(bool listener) {
   refuses_ = false;
   moved_ = false;
   bell_ = mark(sent_, 0);
+  fetched_ = sent_;
   epoch_ = (epoch_ + 1) & 0xffU;
   words::news& n = m_->state[index_];
   // Relaxed, all of it: kernels learn of this life by something that is released later. Atomic what
@@ -182,6 +197,7 @@ void slot::grow_receive() {
 }
 
 void slot::note_received(std::uint64_t bytes) {
+  bring(receive_[newest_], received_, bytes);
   received_ += bytes;
   filled_ = bytes == offered_;
   tell_received();
@@ -199,9 +215,11 @@ std::uint64_t slot::connections() const noexcept {
 std::uint64_t slot::push(handle connection) {
   auto* const entries = reinterpret_cast<std::uint64_t*>(pool_->at(receive_[0].offset));
   const std::uint64_t at = received_;
-  shared(entries[at & (connections() - 1)])
-      .store(static_cast<std::uint64_t>(connection.value()), relaxed);
-  note_received(1);
+  const std::uint64_t place = at & (connections() - 1);
+  shared(entries[place]).store(static_cast<std::uint64_t>(connection.value()), relaxed);
+  pool_->bring(receive_[0].offset + place * sizeof(std::uint64_t), sizeof(std::uint64_t));
+  ++received_;
+  tell_received();
   return at;
 }
 
@@ -215,7 +233,11 @@ void slot::tell_received() {
 
 std::span<iovec> slot::to_send(std::uint64_t most) {
   const std::uint64_t end = moved_ ? next_.from : bell_.position();
-  return cut(send_, sent_, std::min(end - sent_, most));
+  const std::uint64_t bytes = end > sent_ ? std::min(end - sent_, most) : 0;
+  const std::uint64_t from = std::max(sent_, fetched_);
+  fetched_ = std::max(fetched_, sent_ + bytes);
+  if (from < fetched_) fetch(send_, from, fetched_ - from);
+  return cut(send_, sent_, bytes);
 }
 
 void slot::note_sent(std::uint64_t bytes) {

@@ -102,6 +102,8 @@ class slot {
   [[nodiscard]] bool take_larger(ring& r, unsigned log2, std::uint64_t from);
   void give_back(ring& r);
   std::span<iovec> cut(const ring& r, std::uint64_t at, std::uint64_t bytes);
+  void bring(const ring& r, std::uint64_t at, std::uint64_t bytes);
+  void fetch(const ring& r, std::uint64_t at, std::uint64_t bytes);
   void grow_receive();
   void offer_send_ring();
   [[nodiscard]] bool is_possible(std::uint64_t head);
@@ -131,6 +133,7 @@ class slot {
 
   // Sending: the ring that is emptied, and one that the kernel moves to or is to move to.
   std::uint64_t sent_ = 0;
+  std::uint64_t fetched_ = 0;  ///< up to here bytes are where Linux reads them
   unsigned send_flags_ = 0;
   bool refuses_ = false;  ///< to kernels it is broken, to this side not
   ring send_;
