@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "crosswarp/buffer.hpp"
 #include "crosswarp/device/socket.hpp"
 #include "crosswarp/device_ref.hpp"
 
@@ -33,7 +34,7 @@ std::string to_string(const address& a);
 
 /// By what a service moves bytes in and out of descriptors. Behaviour is the same.
 enum class engine_kind : std::uint8_t {
-  automatic,  ///< as CROSSWARP_SOCKET_ENGINE says
+  automatic,  ///< as CROSSWARP_SOCKET_ENGINE says; unasked epoll, see docs/design/socket.md
   epoll,
   io_uring,  ///< epoll where Linux refuses it, or the build has no liburing
 };
@@ -49,13 +50,19 @@ struct service_options {
   /// Bytes of a ring at first and at most, powers of two from 4 KiB on. Each connection has two.
   std::size_t ring_bytes = 16 * 1024;
   std::size_t most_ring_bytes = 256 * 1024;
-  /// All rings together; allocated at once, in host memory that kernels reach.
+  /// All rings together; allocated at once, in host memory that kernels reach. Rings grow only
+  /// where first ones for all free places stay free, or half of this.
   std::size_t ring_budget = 64 * 1024 * 1024;
+  /// Where rings are. Host memory: kernels read and write it over the bus. The device's own: the
+  /// host copies each piece there or back before it tells of it, so a byte takes longer, and what
+  /// kernels look at many times they have at hand; as much host memory is used again.
+  memory_kind ring_memory = memory_kind::pinned;
   /// A connection from which nothing has come for so long is reset with ETIMEDOUT: at first, and
   /// later; 0: never.
   std::chrono::nanoseconds first_byte{0};
   std::chrono::nanoseconds idle{0};
-  /// What was sent before close(), and before the service ends, has so long to leave.
+  /// What was sent before close(), and before the service ends, has so long to leave; then the peer
+  /// sees a reset.
   std::chrono::nanoseconds linger = std::chrono::seconds(5);
   /// TCP_NODELAY from the beginning: small sends meet in the ring already.
   bool no_delay = true;

@@ -52,7 +52,8 @@ std::int64_t worker::carry_out(const words::call_request& r) {
     case words::call::set_option:
     case words::call::get_option: {
       const entry* const e = find(handle(static_cast<std::int64_t>(r.socket)));
-      if (e == nullptr || e->fd < 0) return -EBADF;
+      if (e == nullptr) return -EBADF;
+      if (e->fd < 0) return -ENOTCONN;  // it failed
       if (r.what == words::call::get_option) return tcp::get_option(e->fd, r.which);
       return tcp::set_option(e->fd, r.which, r.value);
     }

@@ -42,7 +42,8 @@ std::int64_t worker::start_listen(const words::call_request& r) {
     release(*e);
     return failed;
   }
-  e->words.called() = {tcp::own_name(e->fd), {}};
+  e->own = tcp::own_name(e->fd);
+  e->words.called() = {e->own, {}};
   listeners_.push_back(e->index);
   wake(*e);
   return e->words.who().value();
@@ -78,7 +79,7 @@ bool worker::accept_some(entry& l) {
       l.input_waits = true;
       return false;
     }
-    if (fd == -EMFILE || fd == -ENFILE) refuse_for_want_of_descriptors(l);
+    if ((fd == -EMFILE || fd == -ENFILE) && !refuse_for_want_of_descriptors(l)) return false;
     // Others are of the connection, which is gone: the next one may be better.
   }
   return true;
@@ -115,9 +116,10 @@ void worker::admit(const arrival& a) {
   e->fd = a.fd;
   e->since = now_;
   if (options_.no_delay) (void)tcp::set_option(a.fd, words::option::no_delay, 1);
-  e->words.called() = {tcp::own_name(a.fd), a.from};
+  const words::names called{tcp::own_name(a.fd), a.from};
+  e->words.called() = called;
   e->words.note_connected();
-  offer_lane(*e);
+  offer_lane(*e, called);
   counters_.accepted.fetch_add(1, std::memory_order_relaxed);
   wake(*e);
   line_up(a, e->words.who());
@@ -145,15 +147,25 @@ void worker::refuse(int fd) {
 }
 
 /// Gives up the spare descriptor to accept and reset one connection: otherwise it would stay at the
-/// head of the backlog, and its peer would never learn.
-void worker::refuse_for_want_of_descriptors(entry& l) {
-  if (spare_ >= 0) close(spare_);
+/// head of the backlog, and its peer would never learn. False when that was not enough: the
+/// listener waits for the next look.
+bool worker::refuse_for_want_of_descriptors(entry& l) {
+  if (const int given_up = std::exchange(spare_, -1); given_up >= 0) close(given_up);
   sockaddr_storage peer{};
   socklen_t bytes = 0;
   const int fd = engine_->accept(token_of(l), peer, bytes);
   if (fd >= 0) refuse(fd);
-  spare_ = dup(l.fd);
-  if (fd < 0) l.input_waits = fd == engine::in_progress;
+  // No copy of the listener's, whose port would go on listening behind its close().
+  spare_ = tcp::open_spare();
+  l.input_waits = fd == engine::in_progress;
+  if (fd != -EMFILE && fd != -ENFILE) return true;
+  l.starved = short_of_descriptors_ = true;
+  return false;
+}
+
+void worker::look_for_descriptors() {
+  if (spare_ < 0) spare_ = tcp::open_spare();
+  if (spare_ >= 0 && std::exchange(short_of_descriptors_, false)) wake_listeners();
 }
 
 /// A kernel has accepted it, so that its place in the listener's ring may be used again.
@@ -180,7 +192,7 @@ void worker::close_listener(entry& l) {
     // At the end of the service each worker resets its own: it has seen all bells.
     if (!closing_ && w.position >= l.words.bell_position()) drop_untaken(w.connection);
   }
-  tcp::remove_path(l.words.called().own);
+  tcp::remove_path(l.own);
   std::erase(listeners_, l.index);
   drop_descriptor(l, false);
   release(l);
@@ -202,9 +214,31 @@ std::int64_t worker::start_connect(const words::call_request& r) {
   }
   e->connecting = true;
   e->since = now_;
-  const int result = engine_->connect(token_of(*e), where.storage, where.bytes);
-  if (result != engine::in_progress) finish_connect(*e, result);
+  try_connect(*e, where);
   return e->words.who().value();
+}
+
+/// Where Linux would wait for room in a backlog, and does not because the descriptor does not
+/// block, it is tried again until the kernel's patience ends.
+void worker::try_connect(entry& e, const tcp::system_address& where) {
+  const int result = engine_->connect(token_of(e), where.storage, where.bytes);
+  if (result == -EAGAIN) {
+    knocking_.push_back({e.words.who(), where});
+  } else if (result != engine::in_progress) {
+    finish_connect(e, result);
+  }
+}
+
+bool worker::knock_again() {
+  if (knocking_.empty() || now_ < next_knock_) return false;
+  next_knock_ = now_ + std::chrono::milliseconds(1);
+  const auto now = std::exchange(knocking_, {});
+  for (const knock& k : now) {
+    if (entry* const e = find(k.connection); e != nullptr && e->connecting) {
+      try_connect(*e, k.where);
+    }
+  }
+  return knocking_.size() < now.size();
 }
 
 void worker::finish_connect(entry& e, int result) {
@@ -216,10 +250,11 @@ void worker::finish_connect(entry& e, int result) {
   if (result < 0) return fail(e, -result, false);
   e.begun_at = ticks();
   if (options_.no_delay) (void)tcp::set_option(e.fd, words::option::no_delay, 1);
-  e.words.called() = {tcp::own_name(e.fd), tcp::peer_name(e.fd)};
+  const words::names called{tcp::own_name(e.fd), tcp::peer_name(e.fd)};
+  e.words.called() = called;
   e.since = now_;
   e.words.note_connected();
-  offer_lane(e);
+  offer_lane(e, called);
   counters_.connected.fetch_add(1, std::memory_order_relaxed);
   wake(e);
 }
@@ -287,7 +322,10 @@ bool worker::send(entry& e) {
 
 void worker::note_sent(entry& e, int n) {
   if (e.words.is_broken()) return;
-  if (n < 0) return e.words.break_send(-n);  // what the peer sent before is still to be read
+  if (n < 0) {
+    e.lost = true;  // of a stream that stops short the end must not look like one in order
+    return e.words.break_send(-n);  // what the peer sent before is still to be read
+  }
   e.bytes += static_cast<std::uint64_t>(n);
   counters_.sent_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
   e.words.note_sent(static_cast<std::uint64_t>(n));
@@ -315,14 +353,14 @@ bool worker::end_if_done(entry& e) {
 
 /// For a connection within this machine, whose other end may be of this world. Not where bytes are
 /// waited for: the worker does not see those in lanes.
-void worker::offer_lane(entry& e) {
-  const auto& [own, peer] = e.words.called();
+void worker::offer_lane(entry& e, const words::names& called) {
+  const auto& [own, peer] = called;
   const bool is_tcp = own.family == words::address::ipv4 || own.family == words::address::ipv6;
   if (around_ == nullptr || options_.first_byte.count() != 0 || options_.idle.count() != 0 ||
       !is_tcp || !std::equal(std::begin(own.host), std::end(own.host), std::begin(peer.host))) {
     return;
   }
-  e.offered = around_->offer(e.words.called());
+  e.offered = around_->offer(called);
   if (!e.offered) return;
   offering_.push_back(e.index);
   settle_lane(e, false);

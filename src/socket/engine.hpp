@@ -50,6 +50,8 @@ class engine {
   virtual int send(std::uint32_t token, std::span<iovec> from) = 0;
   /// A new descriptor for add(), and its peer.
   virtual int accept(std::uint32_t token, sockaddr_storage& peer, socklen_t& bytes) = 0;
+  /// -EAGAIN: the other end's backlog is full, which only Unix-domain sockets tell; to be tried
+  /// again.
   virtual int connect(std::uint32_t token, const sockaddr_storage& where, socklen_t bytes) = 0;
 
   /// What has completed. Starts what was asked for since the last look, where that gathers().

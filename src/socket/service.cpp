@@ -139,9 +139,12 @@ struct service::state_type {
         call_bells(d, calls_at_once, memory_kind::pinned),
         requests(d, calls_at_once, memory_kind::pinned),
         rings(d, o.ring_budget, memory_kind::pinned),
+        staged(o.ring_memory == memory_kind::pinned
+                   ? nullptr
+                   : std::make_unique<socket_impl::stager>(d, rings.data(), rings.size())),
         own(d, news.size()),
         places(d, calls_at_once),
-        pool(rings.data(), rings.size()),
+        pool(rings.data(), rings.size(), staged.get()),
         work(view(), pool, o, make_engines(o), d.kind() != device_kind::cpu,
              o.lanes == 0 ? nullptr : around.get(),
              w == nullptr ? nullptr : w->state().recorder()) {}
@@ -166,7 +169,7 @@ struct service::state_type {
     m.moved = moved.data();
     m.call_bells = call_bells.data();
     m.requests = requests.data();
-    m.rings = rings.data();
+    m.rings = staged ? staged->rings() : rings.data();
     m.own = own.data();
     m.places = places.data();
     if (around) around->show(m);
@@ -184,7 +187,8 @@ struct service::state_type {
   buffer<words::call_reply> replies;
   buffer<std::uint64_t> call_bells;
   buffer<words::call_request> requests;
-  buffer<std::byte> rings;
+  buffer<std::byte> rings;                      // or their image, when they are
+  std::unique_ptr<socket_impl::stager> staged;  // elsewhere
   buffer<words::own_state> own;
   buffer<words::call_place> places;
   socket_impl::ring_pool pool;

@@ -23,8 +23,23 @@ constexpr unsigned growth_log2 = 2;
 
 // ---- rings
 
-bool slot::take(ring& r, unsigned log2, std::uint64_t from) {
-  const auto offset = pool_->take(log2);
+/// Memory for the two rings of who comes here, which those that grow leave.
+void slot::keep(bool on) noexcept {
+  if (on == keeps_) return;
+  keeps_ = on;
+  const std::int64_t both = std::int64_t{2} << limits_.first_log2;
+  pool_->keep(on ? both : -both);
+}
+
+bool slot::take_first(ring& r, std::uint64_t from) {
+  const auto offset = pool_->take(limits_.first_log2);
+  if (!offset) return false;
+  r = {*offset, limits_.first_log2, from, true};
+  return true;
+}
+
+bool slot::take_larger(ring& r, unsigned log2, std::uint64_t from) {
+  const auto offset = pool_->take_larger(log2);
   if (!offset) return false;
   r = {*offset, log2, from, true};
   return true;
@@ -43,16 +58,31 @@ std::span<iovec> slot::cut(const ring& r, std::uint64_t at, std::uint64_t bytes)
   return std::span(spans_).first(bytes == 0 ? 0 : bytes == first ? 1 : 2);
 }
 
+void slot::bring(const ring& r, std::uint64_t at, std::uint64_t bytes) {
+  const std::uint64_t offset = at & (r.bytes() - 1);
+  const std::uint64_t first = std::min(bytes, r.bytes() - offset);
+  pool_->bring(r.offset + offset, first);
+  pool_->bring(r.offset, bytes - first);
+}
+
+void slot::fetch(const ring& r, std::uint64_t at, std::uint64_t bytes) {
+  const std::uint64_t offset = at & (r.bytes() - 1);
+  const std::uint64_t first = std::min(bytes, r.bytes() - offset);
+  pool_->fetch(r.offset + offset, first);
+  pool_->fetch(r.offset, bytes - first);
+}
+
 // ---- lives
 
 bool slot::begin(bool listener) {
   newest_ = 0;
   // Positions go on from where the life before ended: no word has to be set back.
-  if (!take(receive_[0], limits_.first_log2, received_)) return false;
-  if (!listener && !take(send_, limits_.first_log2, sent_)) {
+  if (!take_first(receive_[0], received_)) return false;
+  if (!listener && !take_first(send_, sent_)) {
     give_back(receive_[0]);
     return false;
   }
+  keep(false);
   generation_ = generation_ == 0x7fffffff ? 1 : generation_ + 1;
   drained_ = received_;
   error_ = 0;
@@ -62,6 +92,7 @@ bool slot::begin(bool listener) {
   refuses_ = false;
   moved_ = false;
   bell_ = mark(sent_, 0);
+  fetched_ = sent_;
   epoch_ = (epoch_ + 1) & 0xffU;
   words::news& n = m_->state[index_];
   // Relaxed, all of it: kernels learn of this life by something that is released later. Atomic what
@@ -81,6 +112,7 @@ bool slot::begin(bool listener) {
 
 void slot::end() {
   for (ring* r : {&receive_[0], &receive_[1], &send_, &next_}) give_back(*r);
+  keep(true);
 }
 
 // ---- what a kernel said
@@ -156,7 +188,7 @@ void slot::grow_receive() {
   ring& larger = receive_[1 - newest_];
   if (larger.there || now.log2 >= limits_.most_log2) return;
   const unsigned log2 = std::min(now.log2 + growth_log2, limits_.most_log2);
-  if (!take(larger, log2, received_)) return;
+  if (!take_larger(larger, log2, received_)) return;
   newest_ = 1 - newest_;
   words::news& n = m_->state[index_];
   // Relaxed: the next tell_received() passes this position, and orders.
@@ -165,6 +197,7 @@ void slot::grow_receive() {
 }
 
 void slot::note_received(std::uint64_t bytes) {
+  bring(receive_[newest_], received_, bytes);
   received_ += bytes;
   filled_ = bytes == offered_;
   tell_received();
@@ -182,9 +215,11 @@ std::uint64_t slot::connections() const noexcept {
 std::uint64_t slot::push(handle connection) {
   auto* const entries = reinterpret_cast<std::uint64_t*>(pool_->at(receive_[0].offset));
   const std::uint64_t at = received_;
-  shared(entries[at & (connections() - 1)])
-      .store(static_cast<std::uint64_t>(connection.value()), relaxed);
-  note_received(1);
+  const std::uint64_t place = at & (connections() - 1);
+  shared(entries[place]).store(static_cast<std::uint64_t>(connection.value()), relaxed);
+  pool_->bring(receive_[0].offset + place * sizeof(std::uint64_t), sizeof(std::uint64_t));
+  ++received_;
+  tell_received();
   return at;
 }
 
@@ -198,7 +233,11 @@ void slot::tell_received() {
 
 std::span<iovec> slot::to_send(std::uint64_t most) {
   const std::uint64_t end = moved_ ? next_.from : bell_.position();
-  return cut(send_, sent_, std::min(end - sent_, most));
+  const std::uint64_t bytes = end > sent_ ? std::min(end - sent_, most) : 0;
+  const std::uint64_t from = std::max(sent_, fetched_);
+  fetched_ = std::max(fetched_, sent_ + bytes);
+  if (from < fetched_) fetch(send_, from, fetched_ - from);
+  return cut(send_, sent_, bytes);
 }
 
 void slot::note_sent(std::uint64_t bytes) {
@@ -220,11 +259,12 @@ void slot::settle_send_ring() {
 void slot::offer_send_ring() {
   if (next_.there || send_.log2 >= limits_.most_log2) return;
   const unsigned log2 = std::min(send_.log2 + growth_log2, limits_.most_log2);
-  if (!take(next_, log2, 0)) return;
+  if (!take_larger(next_, log2, 0)) return;
   epoch_ = (epoch_ + 1) & 0xffU;
   // pairs with service::follow_ring()
   shared(m_->state[index_].send_ring)
       .store(words::ring_place(next_.offset, log2, epoch_).word(), order::release);
+  tell_activity();  // who polls for room has some
 }
 
 void slot::note_connected() {

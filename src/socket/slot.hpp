@@ -23,7 +23,12 @@ struct ring_limits {
 class slot {
  public:
   slot(const device::socket::memory& m, ring_pool& pool, ring_limits limits, std::uint32_t index)
-      : m_(&m), pool_(&pool), limits_(limits), index_(index) {}
+      : m_(&m), pool_(&pool), limits_(limits), index_(index) {
+    keep(true);
+  }
+  ~slot() { keep(false); }
+  slot(const slot&) = delete;
+  slot& operator=(const slot&) = delete;
 
   [[nodiscard]] handle who() const noexcept { return {index_, generation_}; }
 
@@ -92,9 +97,13 @@ class slot {
     [[nodiscard]] std::uint64_t bytes() const noexcept { return std::uint64_t{1} << log2; }
   };
   [[nodiscard]] std::uint64_t receive_room() const noexcept;
-  [[nodiscard]] bool take(ring& r, unsigned log2, std::uint64_t from);
+  void keep(bool on) noexcept;
+  [[nodiscard]] bool take_first(ring& r, std::uint64_t from);
+  [[nodiscard]] bool take_larger(ring& r, unsigned log2, std::uint64_t from);
   void give_back(ring& r);
   std::span<iovec> cut(const ring& r, std::uint64_t at, std::uint64_t bytes);
+  void bring(const ring& r, std::uint64_t at, std::uint64_t bytes);
+  void fetch(const ring& r, std::uint64_t at, std::uint64_t bytes);
   void grow_receive();
   void offer_send_ring();
   [[nodiscard]] bool is_possible(std::uint64_t head);
@@ -108,6 +117,7 @@ class slot {
   ring_limits limits_;
   std::uint32_t index_;
   std::uint32_t generation_ = 0;
+  bool keeps_ = false;
   mark bell_;
   int error_ = 0;
   std::array<iovec, 2> spans_{};
@@ -123,6 +133,7 @@ class slot {
 
   // Sending: the ring that is emptied, and one that the kernel moves to or is to move to.
   std::uint64_t sent_ = 0;
+  std::uint64_t fetched_ = 0;  ///< up to here bytes are where Linux reads them
   unsigned send_flags_ = 0;
   bool refuses_ = false;  ///< to kernels it is broken, to this side not
   ring send_;

@@ -1,6 +1,5 @@
 #include "worker.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -34,10 +33,6 @@ ring_limits limits_of(const socket::service_options& o) {
 /// Idle for longer: it may be for much longer.
 constexpr std::chrono::microseconds recently(2000);
 
-int open_spare() {
-  return open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
 }  // namespace
 
 /// What nobody is there to be told of: no memory. Kernels learn that nothing works any more.
@@ -61,7 +56,7 @@ worker::worker(workers& all, std::uint32_t index, std::unique_ptr<engine> e)
       options_(all.options),
       engine_(std::move(e)),
       around_(all.around),
-      spare_(open_spare()),
+      spare_(tcp::open_spare()),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (bell_ < 0) throw error::from_errno(errno, "eventfd");
   for (std::uint32_t i = index; i < m_.sockets; i += all_.count()) {
@@ -90,7 +85,8 @@ void worker::join() noexcept {
 void worker::drop_descriptors() noexcept {
   for (const auto& e : entries_) {
     (void)keep_going([&] {
-      drop_descriptor(*e, false);
+      // What is left had not enough time to leave: its end must not look like one in order.
+      drop_descriptor(*e, e->is == kind::connection);
       return true;
     });
   }
@@ -293,13 +289,14 @@ bool worker::turn() {
   const bool moved = serve_all();
   const bool told = hear_engine();
   const bool met = look_at_lanes();
+  const bool knocked = knock_again();
   if (now_ > next_sweep_) {
     sweep(now_);
     // However many there are, it takes no more than a hundredth of the time.
     next_sweep_ = now_ + std::max<clock::duration>(std::chrono::milliseconds(20),
                                                    100 * (clock::now() - now_));
   }
-  return written || rung || called || drained || moved || told || met;
+  return written || rung || called || drained || moved || told || met || knocked;
 }
 
 /// Of thousands, unless it is to be `all`: those that rang last, and of the others some at a time.
@@ -431,6 +428,7 @@ bool worker::look_at_stalled() {
       continue;
     }
     e.stalled = false;
+    if (!e.words.is_closed()) e.since = now_;  // until now the peer could say nothing
     stalled_[k] = stalled_.back();
     stalled_.pop_back();
     wake(e);
@@ -451,7 +449,8 @@ void worker::sweep(clock::time_point now) {
       if (now - e.since <= options_.linger) continue;
       drop_descriptor(e, true);
       wake(e);
-    } else if (!e.words.has_ended() && passed(e.heard ? options_.idle : options_.first_byte)) {
+    } else if (!e.words.has_ended() && !e.stalled &&
+               passed(e.heard ? options_.idle : options_.first_byte)) {
       fail(e, ETIMEDOUT, true);
     } else {
       continue;
@@ -459,6 +458,7 @@ void worker::sweep(clock::time_point now) {
     counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
   }
   reset_lost();
+  look_for_descriptors();
 }
 
 /// Ends what kernels wait for. What they have sent still leaves.
@@ -480,7 +480,10 @@ bool worker::close_all(clock::time_point since) {
     closing_ = true;
     for (const auto& e : entries_) {
       if (e->is == kind::free) continue;
-      if (e->is == kind::connection && !e->words.is_closed()) e->closed_at = ticks();
+      if (e->is == kind::connection && !e->words.is_closed()) {
+        e->closed_at = ticks();
+        e->since = now_;
+      }
       const bool untaken = e->listener && !e->words.is_taken();
       const bool all_read = !e->lane || e->words.is_closed() || around_->finish(e->lane);
       e->words.close(all_read && !untaken ? words::closed : words::closed | words::reset);

@@ -15,6 +15,7 @@
 #include "lanes.hpp"
 #include "slot.hpp"
 #include "trace/recorder.hpp"
+#include "transports/tcp/address.hpp"
 
 namespace crosswarp::socket_impl {
 
@@ -77,8 +78,9 @@ class worker {
     bool active = false;        ///< in the list of those
     bool stalled = false;       ///< in the list of those
     bool heard = false;         ///< a byte has come
-    bool lost = false;          ///< bytes have come that no kernel will read
-    clock::time_point since{};  ///< of the last byte; of the end, once the kernel has closed it
+    bool lost = false;          ///< bytes have come that no kernel will read, or were not sent
+    clock::time_point since{};  ///< of the last byte or the last room for one; of the end, once
+                                ///< the kernel has closed it
     // For the trace.
     std::uint64_t bytes = 0;      ///< that went by TCP, both ways
     std::uint64_t begun_at = 0;   ///< the last of what trace::socket_event begins with, in ticks
@@ -89,7 +91,8 @@ class worker {
     std::optional<unsigned> offered;  ///< a lane, in which the other end was not met yet
     lane_link lane;                   ///< that its kernels were told of
     // Of a listener.
-    std::deque<waiting> queue;  ///< connections that no kernel was seen to take
+    device::socket::address own;  ///< kernels may write over what they were told
+    std::deque<waiting> queue;    ///< connections that no kernel was seen to take
     /// Before those, in their order: which their workers have yet to take on, and where one has
     /// failed to, no handle.
     std::deque<std::optional<handle>> coming;
@@ -181,13 +184,16 @@ class worker {
   void admit(const arrival& a);
   void line_up(const arrival& a, handle connection);
   void refuse(int fd);
-  void refuse_for_want_of_descriptors(entry& l);
+  [[nodiscard]] bool refuse_for_want_of_descriptors(entry& l);
+  void look_for_descriptors();
   static void note_taken(worker& w, entry& l, handle connection);
   void drop_untaken(handle connection);
   void close_listener(entry& l);
 
   // ---- connections
   void finish_connect(entry& e, int result);
+  void try_connect(entry& e, const tcp::system_address& where);
+  bool knock_again();
   bool receive(entry& e);
   void note_received(entry& e, int n);
   bool send(entry& e);
@@ -196,7 +202,7 @@ class worker {
   bool end_if_done(entry& e);
 
   // ---- ways around TCP
-  void offer_lane(entry& e);
+  void offer_lane(entry& e, const device::socket::names& called);
   bool settle_lane(entry& e, bool withdraws);
   bool look_at_lanes();
   void leave_lane(entry& e);
@@ -221,8 +227,15 @@ class worker {
   std::vector<std::uint32_t> active_;    // to be served
   std::vector<std::uint32_t> stalled_;   // whose ring is full
   std::vector<std::uint32_t> offering_;  // who may be found in a lane
+  struct knock {
+    handle connection;
+    tcp::system_address where;
+  };
+  std::vector<knock> knocking_;  // at backlogs that are full
+  clock::time_point next_knock_{};
   std::vector<completion> done_;
-  int spare_ = -1;  // a descriptor, for when there is no other
+  int spare_;                          // a descriptor, for when there is no other
+  bool short_of_descriptors_ = false;  // listeners wait for one
   bool stopped_ = false;
   bool closing_ = false;
   clock::time_point now_{};

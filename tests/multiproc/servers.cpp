@@ -168,6 +168,22 @@ TEST(HttpClient, TellsThatNobodyAnswers) {
   EXPECT_THAT(p.err(), HasSubstr("Connection refused"));
 }
 
+TEST(EchoServer, SendsBackWhatNcSends) {
+  if (!has("nc")) GTEST_SKIP() << lacking("nc");
+  const server s("echo_server");
+  EXPECT_EQ(shell("echo hello | nc -N 127.0.0.1 " + s.port()), "hello\n");
+  // More than all rings and buffers hold, so that each side has to wait for the other one.
+  EXPECT_EQ(shell("head -c 20000000 /dev/zero | nc -N 127.0.0.1 " + s.port() + " | wc -c"),
+            "20000000\n");
+  EXPECT_EQ(shell("printf '' | nc -N 127.0.0.1 " + s.port()), "") << "an end without a byte";
+}
+
+TEST(EchoServer, AnswersTheEchoClientOfGPUnet) {
+  const server s("echo_server");
+  EXPECT_EQ(output_of(example("echo_client", {"--port", s.port(), "--blocks", "3"})),
+            "3 blocks: 100 messages of 4096 bytes each came back as they were\n");
+}
+
 TEST(MatmulServer, MultipliesWhatASocketSends) {
   const server s("matmul_server");
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

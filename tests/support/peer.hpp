@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "crosswarp/buffer.hpp"
 #include "transports/tcp/address.hpp"
 
 /// Until `f()`, for some seconds.
@@ -34,6 +35,13 @@ inline std::size_t open_descriptors() {
 inline int socket_threads() {
   const char* const asked = std::getenv("CROSSWARP_TEST_SOCKET_THREADS");
   return asked == nullptr ? 1 : std::atoi(asked);
+}
+
+/// Where their rings are, where a test does not care: CROSSWARP_TEST_SOCKET_RINGS=device.
+inline crosswarp::memory_kind socket_rings() {
+  const char* const asked = std::getenv("CROSSWARP_TEST_SOCKET_RINGS");
+  return asked != nullptr && std::string(asked) == "device" ? crosswarp::memory_kind::device
+                                                            : crosswarp::memory_kind::pinned;
 }
 
 class peer {

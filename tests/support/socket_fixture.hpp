@@ -33,6 +33,7 @@ class Socket : public testing::Test {
     o.most_ring_bytes = 4096;
     o.ring_budget = 1 << 20;
     o.threads = socket_threads();
+    o.ring_memory = socket_rings();
     return o;
   }
   /// Waits until the service has `n` sockets.

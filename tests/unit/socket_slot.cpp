@@ -200,6 +200,72 @@ TEST(SocketSlot, AnythingMayBeWritten) {
   }
 }
 
+TEST(SocketSlot, GrowthLeavesFirstRingsForPlacesThatAreFree) {
+  place p(16, 32 * page);
+  slot other(p.m, p.pool, {12, 16}, 0);
+  ASSERT_TRUE(p.s.begin(false));
+  p.take();
+  // As much as comes, and no kernel that reads it.
+  for (int i = 0; i < 40; ++i) {
+    if (const auto in = p.s.receive_space(1U << 20U); !in.empty()) {
+      p.s.note_received(place::bytes(in));
+    }
+  }
+  EXPECT_GT(p.pool.bytes_in_use(), 2 * page) << "there was memory to grow into";
+  for (auto r = p.pool.take_larger(12); r; r = p.pool.take_larger(12)) {
+  }
+  EXPECT_EQ(p.pool.bytes_in_use(), 30 * page);
+  EXPECT_TRUE(other.begin(false)) << "there is no ring left for who comes";
+}
+
+TEST(SocketSlot, BytesAreWhereKernelsLookBeforeTheyAreToldOf) {
+  std::vector<std::byte> image(16 * page);
+  crosswarp::socket_impl::stager staged(crosswarp::device_ref::cpu(), image.data(), image.size());
+  ring_pool pool(image.data(), image.size(), &staged);
+  place words;
+  slot s(words.m, pool, {12, 12}, 0);
+  ASSERT_TRUE(s.begin(false));
+  const auto bell = [&](std::uint64_t at, unsigned flags = dev::taken) {
+    return s.hear(mark(at, flags | dev::life_bits(s.who().generation())));
+  };
+  words.drained = words.news.start;
+  const std::byte* const in = staged.rings() + dev::ring_place::of(words.news.ring[0]).offset();
+  std::byte* const out = staged.rings() + dev::ring_place::of(words.news.send_ring).offset();
+  ASSERT_TRUE(bell(words.sent()));
+  // Twice around, in pieces that do not fit evenly.
+  constexpr std::uint64_t piece = 1500;
+  for (unsigned k = 0; k < 6; ++k) {
+    const std::uint64_t at = words.news.start + k * piece;
+    std::uint64_t n = 0;
+    for (const iovec& v : s.receive_space(piece)) {
+      std::memset(v.iov_base, static_cast<int>('a' + k), v.iov_len);
+      n += v.iov_len;
+    }
+    ASSERT_EQ(n, piece);
+    s.note_received(n);
+    EXPECT_EQ(in[at & (page - 1)], std::byte('a' + k));
+    EXPECT_EQ(in[(at + piece - 1) & (page - 1)], std::byte('a' + k));
+    words.drained = at + piece;
+    ASSERT_TRUE(s.look_at_drained());
+
+    const std::uint64_t head = words.sent();
+    for (std::uint64_t i = 0; i < piece; ++i) out[(head + i) & (page - 1)] = std::byte('A' + k);
+    ASSERT_TRUE(bell(head + piece));
+    for (const std::uint64_t most : {std::uint64_t{1000}, std::uint64_t{500}}) {
+      for (const iovec& v : s.to_send(most)) {
+        const auto* const p = static_cast<const char*>(v.iov_base);
+        EXPECT_EQ(std::string(p, v.iov_len), std::string(v.iov_len, static_cast<char>('A' + k)));
+      }
+      s.note_sent(most);
+    }
+    EXPECT_FALSE(s.has_to_send());
+  }
+  s.end();
+  EXPECT_EQ(std::vector<std::byte>(staged.rings(), staged.rings() + image.size()),
+            std::vector<std::byte>(image.size()))
+      << "the next one finds nothing";
+}
+
 // ---- memory for rings
 
 TEST(RingPool, GivesEveryByteOnceAndJoinsWhatComesBack) {
@@ -216,6 +282,15 @@ TEST(RingPool, GivesEveryByteOnceAndJoinsWhatComesBack) {
   EXPECT_TRUE(pool.take(14));
   EXPECT_FALSE(pool.take(13));
   EXPECT_TRUE(pool.take(12));
+}
+
+TEST(RingPool, AtMostHalfIsKeptFromThoseThatGrow) {
+  std::vector<std::byte> memory(16 * page);
+  ring_pool pool(memory.data(), memory.size());
+  pool.keep(static_cast<std::int64_t>(1000 * page));
+  EXPECT_TRUE(pool.take_larger(15));
+  EXPECT_FALSE(pool.take_larger(12));
+  EXPECT_TRUE(pool.take(15));
 }
 
 TEST(RingPool, WhatComesBackIsZero) {

@@ -11,7 +11,8 @@
 // Each call is made by all threads of a group, with the same arguments, and returns the same to all
 // of them. One group at a time sends to a socket, and one receives from it; they may be different
 // ones. close(), abort() and shutdown() of the sending half are calls of the sender, and close()
-// and abort() are made when nobody receives. Several groups may accept from one listener.
+// and abort() are made when nobody receives; who waits to receive nevertheless is told -EBADF.
+// Several groups may accept from one listener.
 //
 // Results: a count >= 0, where 0 is the end of the stream; else -errno, with the meaning that it
 // has on Linux. No call waits longer than its patience says, and none traps. A handle of a socket
@@ -104,7 +105,7 @@ class service {
   service(const memory& m, const wait_limits& limits) noexcept : m_(m), limits_(limits) {}
 
   /// A socket that peers can connect to. Port 0: any, see own_name(). `backlog`: connections that
-  /// wait to be accepted. Unix-domain: a path that nobody listens at is taken over.
+  /// wait to be accepted. Unix-domain: a socket that nobody listens at is taken over.
   /// Fails: -EADDRINUSE, -EACCES, -EMFILE when the table is full, ...
   template <group G>
   [[nodiscard]] CW_FN handle listen(const G& g, const address& where, int backlog = 128) const;
@@ -169,6 +170,7 @@ class service {
   template <group G>
   [[nodiscard]] CW_FN std::int64_t poll(const G& g, poll_item* items, int n, patience p = {}) const;
 
+  /// Fails: -ENOTCONN once the connection has failed, -ENOPROTOOPT, -EINVAL, ...
   template <group G>
   CW_FN std::int64_t set_option(const G& g, handle s, option which, std::int64_t value) const;
   /// Its value as Linux tells it.
@@ -182,6 +184,8 @@ class service {
 
   /// The socket at a place of the table, for interfaces whose handles are small numbers.
   [[nodiscard]] CW_FN handle at(std::uint32_t index) const noexcept;
+  /// How long a call waits that has no patience of its own.
+  [[nodiscard]] CW_FN const wait_limits& limits() const noexcept { return limits_; }
 
  private:
   [[nodiscard]] CW_FN bool is_valid(handle s) const noexcept;
@@ -219,8 +223,9 @@ class service {
   CW_FN void publish(std::uint32_t i) const noexcept;
   [[nodiscard]] CW_FN mark read_by_peer(std::uint32_t i) const noexcept;
   [[nodiscard]] CW_FN unsigned end_lane(std::uint32_t i, unsigned how) const noexcept;
-  [[nodiscard]] CW_FN pieces<const std::byte> wait_readable(handle s,
-                                                            const wait_limits& l) const noexcept;
+  [[nodiscard]] CW_FN pieces<const std::byte> wait_readable(handle s, deadline& by) const noexcept;
+  template <group G>
+  CW_FN std::int64_t recv_by(const G& g, handle s, void* to, std::uint64_t n, deadline& by) const;
   CW_FN void follow_ring(std::uint32_t i) const noexcept;
   [[nodiscard]] CW_FN std::uint64_t room_of(std::uint32_t i, mark sent) const noexcept;
   [[nodiscard]] CW_FN pieces<std::byte> wait_room(handle s, std::uint64_t at_least,

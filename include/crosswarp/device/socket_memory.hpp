@@ -239,7 +239,8 @@ struct memory {
   std::uint64_t* moved = nullptr;    ///< position << 8 | epoch: from there on in that send ring
   std::uint64_t* call_bells = nullptr;
   call_request* requests = nullptr;
-  std::byte* rings = nullptr;  ///< receive rings by the host, send rings by kernels
+  /// Receive rings by the host, send rings by kernels; or the device's memory, by option.
+  std::byte* rings = nullptr;
   // Ways around TCP, of every rank; none unless the service is a world's.
   symmetric<lane> lanes;
   symmetric<std::byte> lane_rings;

@@ -1,7 +1,9 @@
 #include "address.hpp"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -123,10 +125,20 @@ int make_socket(const system_address& a) noexcept {
 
 namespace {
 
-/// A path that is there though nobody listens at it was left by one who died.
+bool is_path(const address& a) noexcept {
+  return a.family == address::local && a.path[0] != '@' && a.path[0] != '\0';
+}
+
+/// No file, nor a link to a socket: these are somebody's, though nobody listens there.
+bool is_socket_at(const char* path) noexcept {
+  struct stat s {};
+  return lstat(path, &s) == 0 && S_ISSOCK(s.st_mode);
+}
+
+/// A socket that is there though nobody listens at it was left by one who died.
 bool is_left_behind(const system_address& a) noexcept {
   const address named = from_system(a);
-  if (named.family != address::local || named.path[0] == '@') return false;
+  if (!is_path(named) || !is_socket_at(named.path)) return false;
   const int fd = make_socket(a);
   if (fd < 0) return false;
   const int result = connect(fd, reinterpret_cast<const sockaddr*>(&a.storage), a.bytes);
@@ -158,7 +170,7 @@ int make_listener(const system_address& a, int backlog) noexcept {
 }
 
 void remove_path(const address& a) noexcept {
-  if (a.family == address::local && a.path[0] != '@' && a.path[0] != '\0') unlink(a.path);
+  if (is_path(a) && is_socket_at(a.path)) unlink(a.path);
 }
 
 // ---- options
@@ -206,6 +218,10 @@ int pending_error(int fd) noexcept {
   int e = 0;
   socklen_t bytes = sizeof(e);
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes) == 0 ? e : errno;
+}
+
+int open_spare() noexcept {
+  return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 void reset_on_close(int fd) noexcept {

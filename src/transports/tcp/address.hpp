@@ -21,15 +21,17 @@ device::socket::address peer_name(int fd) noexcept;
 
 /// A socket that does not block, or -errno.
 int make_socket(const system_address& a) noexcept;
-/// One that listens at `a`. A path in the file system that nobody listens at is taken over.
+/// One that listens at `a`. A socket in the file system that nobody listens at is taken over.
 int make_listener(const system_address& a, int backlog) noexcept;
-/// Of a listener at a path: removes it.
+/// Of a listener at a path: removes it if a socket is there.
 void remove_path(const device::socket::address& a) noexcept;
 
 int set_option(int fd, device::socket::option which, std::int64_t value) noexcept;
 std::int64_t get_option(int fd, device::socket::option which) noexcept;
 /// The error of a connection or of what was sent, once; 0: none.
 int pending_error(int fd) noexcept;
+/// A descriptor to give up when there is no other; -1 when there is none.
+int open_spare() noexcept;
 /// close() will tell the peer that the connection was reset.
 void reset_on_close(int fd) noexcept;
 

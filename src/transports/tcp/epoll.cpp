@@ -26,7 +26,7 @@ class epoll_engine final : public engine {
     w = {.fd = fd, .life = w.life + 1};
     epoll_event e{};
     // Told once for each change: what nobody asks for now is remembered, and costs nothing.
-    e.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+    e.events = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET;
     e.data.u64 = std::uint64_t{w.life} << 32U | token;
     return epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
   }
@@ -43,7 +43,7 @@ class epoll_engine final : public engine {
     watched& w = all_[token];
     return attempt(w.readable, [&] {
       const ssize_t n = readv(w.fd, to.data(), static_cast<int>(to.size()));
-      // Less than there was room for: nothing is left, unless the end is.
+      // Less than there was room for: nothing is left, unless the end is, or a mark stopped it.
       if (n > 0 && !w.ends && static_cast<std::size_t>(n) < bytes_of(to)) w.readable = false;
       return n;
     });
@@ -70,14 +70,11 @@ class epoll_engine final : public engine {
 
   int connect(std::uint32_t token, const sockaddr_storage& where, socklen_t bytes) override {
     watched& w = all_[token];
-    w.connecting = true;
-    if (::connect(w.fd, reinterpret_cast<const sockaddr*>(&where), bytes) != 0) {
-      if (errno == EINPROGRESS) return in_progress;
-      w.connecting = false;
-      return -errno;
-    }
-    w.connecting = false;
-    return 0;
+    const int failed =
+        ::connect(w.fd, reinterpret_cast<const sockaddr*>(&where), bytes) == 0 ? 0 : errno;
+    w.connecting = failed == EINPROGRESS;
+    w.knocking = failed == EAGAIN;
+    return w.connecting ? in_progress : -failed;
   }
 
   void look(std::vector<completion>& done) override {
@@ -94,8 +91,11 @@ class epoll_engine final : public engine {
     std::uint32_t life = 0;
     bool readable = true;  ///< or not known
     bool writable = true;
-    bool ends = false;  ///< the peer has ended, or it failed: to be read until that is seen
+    /// The peer has ended, or it failed: to be read until that is seen. Or it has sent urgent data,
+    /// whose mark ends a read though more is there.
+    bool ends = false;
     bool connecting = false;
+    bool knocking = false;  ///< connect() is to be tried again
   };
 
   static std::size_t bytes_of(std::span<iovec> all) {
@@ -120,7 +120,8 @@ class epoll_engine final : public engine {
   void note(const epoll_event& e, std::vector<completion>& done) {
     const auto token = static_cast<std::uint32_t>(e.data.u64);
     watched& w = all_[token];
-    if (w.life != e.data.u64 >> 32U) return;
+    // What is not connected hangs up, which says nothing of what it will be.
+    if (w.life != e.data.u64 >> 32U || w.knocking) return;
     const bool over = (e.events & (EPOLLERR | EPOLLHUP)) != 0;
     if (w.connecting) {
       if (!over && (e.events & EPOLLOUT) == 0) return;
@@ -128,8 +129,8 @@ class epoll_engine final : public engine {
       done.push_back({token, direction::output, -tcp::pending_error(w.fd)});
       return;
     }
-    if (over || (e.events & EPOLLRDHUP) != 0) w.ends = true;
-    if (over || (e.events & (EPOLLIN | EPOLLRDHUP)) != 0) {
+    if (over || (e.events & (EPOLLRDHUP | EPOLLPRI)) != 0) w.ends = true;
+    if (over || (e.events & (EPOLLIN | EPOLLPRI | EPOLLRDHUP)) != 0) {
       w.readable = true;
       done.push_back({token, direction::input, -EAGAIN});
     }

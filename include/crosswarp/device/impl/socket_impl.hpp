@@ -121,22 +121,23 @@ CW_FN inline pieces<const std::byte> service::view_of(std::uint32_t i,
   return impl::cut<const std::byte>(m_.rings + ring.offset(), ring.bytes(), tail, end - tail);
 }
 
-CW_FN inline pieces<const std::byte> service::wait_readable(handle s,
-                                                            const wait_limits& l) const noexcept {
+CW_FN inline pieces<const std::byte> service::wait_readable(handle s, deadline& by) const noexcept {
   if (!is_valid(s)) return {};
   const std::uint32_t i = s.index();
   auto& own = m_.own[i];
   if (own.shared.is_listener != 0) return {.result = -ENOTCONN};
   auto& mine = own.receiver;
   arrival a;
-  deadline by(l);
+  bool closed_meanwhile = false;  // its place may be another's by now
   const status outcome = wait_for(
       [&] {
         a = look_received(i);
-        return a.end != mine.tail || a.over || mine.shut != 0;
+        closed_meanwhile = !is_valid(s);
+        return closed_meanwhile || a.end != mine.tail || a.over || mine.shut != 0;
       },
       by, mine.lane == 0);
-  if (outcome != status::ok) return {.result = tell_outcome(i, outcome, l, 0)};
+  if (closed_meanwhile) return {};
+  if (outcome != status::ok) return {.result = tell_outcome(i, outcome, by.limits(), 0)};
   mine.lane = a.way.word();
   if (a.end == mine.tail) {
     mine.seen = mine.tail;
@@ -155,7 +156,8 @@ CW_FN inline pieces<const std::byte> service::wait_readable(handle s,
 template <group G>
 CW_FN inline pieces<const std::byte> service::recv_view(const G& g, handle s, patience p) const {
   g.sync();
-  return leader_of(g, [&] { return wait_readable(s, p.within(limits_)); });
+  deadline by(p.within(limits_));
+  return leader_of(g, [&] { return wait_readable(s, by); });
 }
 
 template <group G>
@@ -183,7 +185,15 @@ template <group G>
 CW_FN inline std::int64_t service::recv(const G& g, handle s, void* to, std::uint64_t n,
                                         patience p) const {
   if (n == 0) return leader_of(g, [&]() -> std::int64_t { return is_stream(s) ? 0 : -EBADF; });
-  const auto v = recv_view(g, s, p);
+  g.sync();
+  deadline by(p.within(limits_));
+  return recv_by(g, s, to, n, by);
+}
+
+template <group G>
+CW_FN inline std::int64_t service::recv_by(const G& g, handle s, void* to, std::uint64_t n,
+                                           deadline& by) const {
+  const auto v = leader_of(g, [&] { return wait_readable(s, by); });
   if (v.result <= 0) return v.result;
   const std::uint64_t first = impl::smaller(n, v.first_bytes);
   const std::uint64_t second = impl::smaller(n - first, v.second_bytes);
@@ -195,10 +205,11 @@ CW_FN inline std::int64_t service::recv(const G& g, handle s, void* to, std::uin
 template <group G>
 CW_FN inline std::int64_t service::recv_all(const G& g, handle s, void* to, std::uint64_t n,
                                             patience p) const {
+  g.sync();
   std::uint64_t done = 0;
   deadline by(p.within(limits_));
   while (done < n) {
-    const std::int64_t got = recv(g, s, static_cast<std::byte*>(to) + done, n - done, p);
+    const std::int64_t got = recv_by(g, s, static_cast<std::byte*>(to) + done, n - done, by);
     if (got <= 0) return done != 0 ? static_cast<std::int64_t>(done) : got;
     done += static_cast<std::uint64_t>(got);
     if (done < n && leader_of(g, [&] { return by.passed() ? 1 : 0; }) != 0) break;
@@ -392,7 +403,12 @@ CW_FN inline std::uint16_t service::look_at(const poll_item& item) const noexcep
   const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::relaxed));
   unsigned found = 0;
   if (a.end != own.receiver.tail || a.over || own.receiver.shut != 0) found |= event::readable;
-  const bool has_room = (sent.has(around) && own.sender.lane == 0) || room_of(i, sent) > 0;
+  const bool leaves_tcp = sent.has(around) && own.sender.lane == 0;
+  // Relaxed: send() looks again, with acquire. A new ring is empty.
+  const bool leaves_ring =
+      own.sender.lane == 0 &&
+      own.sender.ring != system_atomic<std::uint64_t>(m_.state[i].send_ring).load(order::relaxed);
+  const bool has_room = leaves_tcp || leaves_ring || room_of(i, sent) > 0;
   if (sent.has(broken) || (sent.has(connected) && has_room)) found |= event::writable;
   found &= item.wanted;
   if ((a.tcp.has(failed) || a.cut_short || sent.has(broken)) &&
