@@ -4,7 +4,7 @@ option(CROSSWARP_CHECKED "CPU kernels report scopes that are too narrow; determi
 option(CROSSWARP_WERROR "Warnings are errors" OFF)
 option(CROSSWARP_TOOLS "Build the crosswarp command" ${PROJECT_IS_TOP_LEVEL})
 option(CROSSWARP_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(CROSSWARP_FUZZ "Build the fuzzers of the proxy's commands and of graph files; needs clang" OFF)
+option(CROSSWARP_FUZZ "Build the fuzzers; needs clang" OFF)
 option(CROSSWARP_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 set(CROSSWARP_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. thread or address,undefined")
 set(CROSSWARP_CUDA AUTO CACHE STRING "GPU support: AUTO (when a CUDA compiler is found), ON, OFF")

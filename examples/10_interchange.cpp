@@ -1,8 +1,9 @@
 // Data from one endpoint to another by RDMA that a kernel posts: every step by itself.
 //
 //   build/release/examples/10_interchange
-//   CROSSWARP_DEVICE=cuda build/release/examples/10_interchange
+//   build/release/examples/10_interchange cuda           or CROSSWARP_DEVICE=cuda
 #include <cstdio>
+#include <cstdlib>
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/launch.hpp"
@@ -109,7 +110,8 @@ void interchange(cw::device_ref device) {
 
 int main(int argc, char** argv) {
   try {
-    interchange(cw::device_ref::parse(argc > 1 ? argv[1] : "cpu"));
+    const char* const chosen = argc > 1 ? argv[1] : std::getenv("CROSSWARP_DEVICE");
+    interchange(cw::device_ref::parse(chosen != nullptr ? chosen : "cpu"));
     std::printf("  Resources cleaned up\n\n=== Example completed successfully! ===\n");
     return 0;
   } catch (const std::exception& e) {

@@ -31,7 +31,7 @@ namespace crosswarp::rdma {
 /// What stands behind the queues that kernels fill.
 enum class backend {
   soft,   ///< a thread of this process that carries out what it finds in them; needs no hardware
-  verbs,  ///< a thread of this process that hands it to any ibverbs device (libibverbs)
+  verbs,  ///< a thread of this process that hands it to any ibverbs device (RoCE, InfiniBand)
   mlx5,   ///< an mlx5 adapter, and no thread (libmlx5); not yet run on hardware
 };
 
@@ -43,7 +43,8 @@ struct soft_options {
   /// and reached by sockets. All ends agree in it; see CROSSWARP_RDMA_WIRE, too.
   bool machines = false;
   std::uint64_t seed = 0;
-  /// Each entry is carried out up to so long after the doorbell; its source is read only then.
+  /// Each entry is carried out up to so long after the doorbell; its source is read only then. What
+  /// a read or an atomic brings is here up to so long after that.
   std::chrono::nanoseconds delay{0};
   /// Endpoints are served in no order, some entries at a time.
   bool shuffle = false;
@@ -97,7 +98,7 @@ struct endpoint_options {
   /// the device, 100 us for soft ones and 67 ms for others.
   int retries = 7;
   std::chrono::nanoseconds retry_after{0};
-  /// The same for a receiver that had no receive posted.
+  /// The same for a receiver that had no receive posted: no number is for ever.
   int not_ready_retries = 7;
   std::chrono::nanoseconds not_ready_after = std::chrono::microseconds(100);
 };
@@ -139,7 +140,8 @@ class endpoint {
   [[nodiscard]] endpoint_state state() const;
   /// Makes it anew, whatever its state: its queues are empty, and it is not connected. It has
   /// another number and address, so its peer has to reset and connect, too. No kernel uses it, and
-  /// what device() gave before is of no more use.
+  /// what device() gave before is of no more use. When it throws, the endpoint has failed, and may
+  /// be reset again.
   void reset();
 
   /// For kernels on the device of its context, by value; valid while this lives. `limits` end its

@@ -306,6 +306,7 @@ struct endpoint::state_type {
     s.queues.received = {received.data(), cq_records.data() + 1,
                          static_cast<std::uint32_t>(received.size()), false};
     pair = adapter->make_queue_pair(s);
+    self = pair->address();
     view.queues = s.queues;
     view.queues.qpn = pair->qpn();
     view.queues.doorbell = pair->doorbell();
@@ -337,7 +338,9 @@ struct endpoint::state_type {
   buffer<std::uint64_t> send_ends;
   buffer<std::uint64_t> receive_ends;
   device::rdma::endpoint::parts view;
-  std::unique_ptr<verbs::queue_pair> pair;  // last: ends before the queues do
+  endpoint_address self;
+  /// Null after a reset() that failed. Last: ends before the queues do.
+  std::unique_ptr<verbs::queue_pair> pair;
 };
 
 endpoint::endpoint(std::unique_ptr<state_type> s) noexcept : state_(std::move(s)) {}
@@ -345,19 +348,22 @@ endpoint::~endpoint() = default;
 endpoint::endpoint(endpoint&&) noexcept = default;
 
 std::uint32_t endpoint::qpn() const noexcept {
-  return state_->pair->qpn();
+  return state_->view.queues.qpn;
 }
 endpoint_address endpoint::address() const noexcept {
-  return state_->pair->address();
+  return state_->self;
 }
 void endpoint::connect(const endpoint_address& peer) {
+  if (state_->pair == nullptr) {
+    throw error(errc::invalid_argument, "connect", "its reset() failed; try that again");
+  }
   state_->pair->connect(peer);
 }
 void endpoint::reset() {
   state_->start(state_->work.device());
 }
 endpoint_state endpoint::state() const {
-  return state_->pair->state();
+  return state_->pair != nullptr ? state_->pair->state() : endpoint_state::failed;
 }
 device::rdma::endpoint endpoint::device(const device::wait_limits& limits) const noexcept {
   auto parts = state_->view;

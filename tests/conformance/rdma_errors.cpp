@@ -369,6 +369,61 @@ TEST_P(RdmaErrors, WhatFollowsAFailureIsFlushedAndWhatWasBeforeIsDone) {
   for (std::size_t i = 4; i < 8; ++i) EXPECT_EQ(all[i].why, syndrome::flushed) << i;
 }
 
+struct wait_for_batch {
+  CW_FN void operator()(const context& ctx, const view& ep, request good, request bad,
+                        completion* out) const {
+    const auto me = ctx.thread();
+    const auto p = ep.post_batch(me, 8, [&](std::uint32_t i) { return i == 3 ? bad : good; });
+    const auto behind = ep.post(me, good);
+    if (behind.outcome != status::ok || ep.submit(me, behind.end) != status::ok) return;
+    out[0] = ep.wait(me, p);
+    out[1] = ep.wait(me, behind);
+  }
+};
+
+// It said `flushed`, as if the failure were another's.
+TEST_P(RdmaErrors, ABatchEndsWithWhatItsOwnEntryFailedWith) {
+  const auto d = open();
+  side a(d, options(16));
+  side b(far_of(d), options(16));
+  connect(a, b);
+  cw::buffer<completion> out(test_device(), 2);
+  start<by_thread>(wait_for_batch{}, a.ep.device(), write_of(a, b, 8), refused_write_of(a, b),
+                   out.data());
+  const auto all = out.read();
+  EXPECT_NE(all[0].outcome, status::ok);
+  EXPECT_NE(all[1].outcome, status::ok);
+  if (GetParam()) return;  // flushed entries behind it may hide it
+  EXPECT_EQ(all[0].why, syndrome::remote_access);
+  EXPECT_EQ(all[0].index, 3U);
+  EXPECT_EQ(all[1].why, syndrome::flushed);
+}
+
+struct wait_for_nothing {
+  CW_FN void operator()(const context& ctx, const view& ep, request bad, completion* out) const {
+    const auto me = ctx.thread();
+    const auto p = ep.post(me, bad);
+    out[0] = ep.wait(me, p);
+    out[1] = ep.wait(me, {status::aborted, 0, 0});
+  }
+};
+
+// It said that all was well.
+TEST_P(RdmaErrors, AWaitForAPostThatFailedSaysHow) {
+  const auto d = open();
+  side a(d, options(16));
+  side b(far_of(d), options(16));
+  connect(a, b);
+  cw::buffer<completion> out(test_device(), 2);
+  request none = write_of(a, b, 8);
+  none.width = 3;
+  none.op = operation::fetch_add;
+  start<by_thread>(wait_for_nothing{}, a.ep.device(), none, out.data());
+  EXPECT_EQ(out.read()[0].outcome, status::invalid);
+  EXPECT_EQ(out.read()[1].outcome, status::aborted);
+  EXPECT_EQ(out.read()[1].why, syndrome::flushed);
+}
+
 /// Nothing is signalled, and one entry is bad.
 struct quiet_after_failure {
   CW_FN void operator()(const context& ctx, const view& ep, request good, request bad,
@@ -418,14 +473,51 @@ TEST_P(RdmaErrors, ACompletionQueueThatIsNotRead) {
   const auto d = open();
   auto o = options(16);
   o.completions = 4;
+  side c(d, o);
+  side e(far_of(d), o);
+  connect(c, e);
+  for (const int receives : {0, 1}) {
+    SCOPED_TRACE(receives);
+    side a(d, o);
+    side b(far_of(d), o);
+    connect(a, b);
+    if (receives > 0) post_recv(a, 0, 8, receives);
+    cw::buffer<completion> out(test_device(), 1);
+    start<by_thread>(overrun{}, a.ep.device(), write_of(a, b, 8), out.data());
+    const completion got = out.read()[0];
+    EXPECT_EQ(got.why, syndrome::local_qp_operation) << "it is told, and not waited for";
+    EXPECT_EQ(got.outcome, status::invalid);
+    EXPECT_EQ(a.ep.state(), rdma::endpoint_state::failed);
+    // Who waits for messages hears of it, too: first what was posted, then that none comes.
+    for (const completion& r : received(a, receives + 1)) {
+      EXPECT_EQ(r.why, syndrome::flushed);
+      EXPECT_EQ(r.outcome, status::aborted);
+    }
+    EXPECT_EQ(perform_one(c, write_of(c, e, 8)).outcome, status::ok) << "others go on";
+  }
+}
+
+struct overrun_and_receive {
+  CW_FN void operator()(const context& ctx, const view& ep, request r, completion* out) const {
+    const auto me = ctx.thread();
+    const auto p = ep.post_batch(me, 8, [&](std::uint32_t) { return r; });
+    out->outcome = ep.submit(me, p.end);
+    if (out->outcome == status::ok) *out = ep.wait_recv(me);
+  }
+};
+
+// Nobody looks at the sends, and no receive is posted that could end: it waited for its deadline.
+TEST_P(RdmaErrors, WhoWaitsForMessagesHearsOfAnOverrun) {
+  if (GetParam()) GTEST_SKIP() << "a collapsed one never is full";
+  const auto d = open();
+  auto o = options(16);
+  o.completions = 4;
   side a(d, o);
   side b(far_of(d), o);
   connect(a, b);
   cw::buffer<completion> out(test_device(), 1);
-  start<by_thread>(overrun{}, a.ep.device(), write_of(a, b, 8), out.data());
-  EXPECT_NE(out.read()[0].outcome, status::ok);
-  EXPECT_NE(out.read()[0].outcome, status::timeout) << "it is told, and not waited for";
-  EXPECT_EQ(a.ep.state(), rdma::endpoint_state::failed);
+  start<by_thread>(overrun_and_receive{}, a.ep.device(), write_of(a, b, 8), out.data());
+  EXPECT_EQ(out.read()[0].outcome, status::aborted);
 }
 
 struct all_wait {

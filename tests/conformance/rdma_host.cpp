@@ -39,6 +39,18 @@ TEST(RdmaHost, OptionsOutOfRangeAreRefused) {
   EXPECT_THROW((void)d.register_memory(&word, 0, rdma::access::all), cw::error);
 }
 
+TEST(RdmaHost, AKeyOfAllMemoryIsThereOrRefused) {
+  if (over_soft()) {
+    EXPECT_NE(near_end().register_everything().device().lkey, 0U);
+    return;
+  }
+  try {
+    (void)near_end().register_everything();
+  } catch (const cw::error& e) {
+    EXPECT_EQ(e.code(), cw::errc::not_supported) << e.what();
+  }
+}
+
 TEST(RdmaHost, SharedReceivesOutOfRangeOrOfAnotherDeviceAreRefused) {
   for (const int depth : {0, 3, 65'536}) {
     EXPECT_THROW((void)near_end().make_shared_receive_queue({depth}), cw::error) << depth;

@@ -133,6 +133,37 @@ TEST_P(RdmaLists, AsManyPiecesAsAreAskedForAndNoMore) {
   EXPECT_EQ(perform_one(a, write_of(a, b, 8)).outcome, status::ok) << "nothing of it was posted";
 }
 
+/// Receives whose one piece is that long, of its own queue and of a shared one.
+struct post_long {
+  CW_FN void operator()(const context& ctx, const view& ep,
+                        const dev::rdma::shared_receive_queue& shared, dev::rdma::local_memory to,
+                        std::uint32_t bytes, status* out) const {
+    out[0] = ep.post_recv(ctx.thread(), to, bytes).outcome;
+    out[1] = shared.post_recv(ctx.thread(), to, bytes).outcome;
+  }
+};
+
+// They succeeded, and wrote nothing, or the entry's own bytes.
+TEST_P(RdmaLists, FromTwoGibibytesOnNothingIsPosted) {
+  const auto d = open();
+  const auto o = options(2);
+  side a(d, o);
+  side b(far_of(d), o);
+  connect(a, b);
+  const auto shared = d.make_shared_receive_queue({.depth = 4});
+  for (const std::uint32_t bytes : {0x80000000U, 0x80000008U, 0xffffffffU}) {
+    EXPECT_EQ(perform_one(a, write_of(a, b, bytes)).outcome, status::invalid) << bytes;
+    const pieces list(a, {{0, 8}, {8, bytes}});
+    const request r = {.op = operation::write, .list = list.list(), .remote = b.remote()};
+    EXPECT_EQ(perform_one(a, r).outcome, status::invalid) << bytes;
+    cw::buffer<status> out(test_device(), 2);
+    start<by_thread>(post_long{}, a.ep.device(), shared.device(), a.local(), bytes, out.data());
+    EXPECT_EQ(out.read(), std::vector<status>(2, status::invalid)) << bytes;
+  }
+  EXPECT_EQ(b.memory.read(), std::vector<std::uint8_t>(4096));
+  EXPECT_EQ(perform_one(a, write_of(a, b, 8)).outcome, status::ok) << "the endpoint is well";
+}
+
 TEST_P(RdmaLists, APieceThatIsNotRegisteredFailsTheEntry) {
   const auto d = open();
   const auto o = options(3);

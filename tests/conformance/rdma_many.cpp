@@ -349,6 +349,54 @@ TEST_P(RdmaMany, ManyEndpointsAtOnce) {
   for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(to[i]->get<std::uint64_t>(0), 1000 + i);
 }
 
+/// One block keeps its endpoint's queue full; the other fills one by hand, and calls nobody.
+struct by_hand_beside {
+  CW_FN void operator()(const context& ctx, const view& busy, const view& quiet, request much,
+                        request little, std::uint64_t* done, completion* out) const {
+    const auto me = ctx.thread();
+    const dev::device_atomic<std::uint64_t> ended(*done);
+    if (ctx.block_index() == 0) {
+      while (ended.load(dev::order::acquire) == 0) {  // pairs with the store below
+        const auto p = busy.post(me, much);
+        out[0].outcome = p.outcome;
+        if (p.outcome == status::ok) out[0].outcome = busy.submit(me, p.end);
+        if (out[0].outcome != status::ok) break;
+      }
+      if (out[0].outcome == status::ok) out[0] = busy.quiet(me);
+      return;
+    }
+    // After it has begun.
+    (void)dev::poll_until([] { return false; }, dev::wait_limits{}.within(2'000'000));
+    const auto p = quiet.post(me, little);
+    const auto& q = quiet.made_of().queues;
+    dev::rdma::mlx5_provider::write_send_record(q, p.end);
+    dev::rdma::mlx5_provider::ring(q, p.end);
+    out[1] = quiet.wait(me, p);
+    ended.store(1, dev::order::release);  // pairs with the load above
+  }
+};
+
+// A look at all doorbells came only when nobody had anything to do.
+TEST_P(RdmaMany, ADoorbellThatWasRungByHandIsHeardWhileOthersAreBusy) {
+  const auto d = open();
+  constexpr std::uint32_t bytes = 1U << 16U;
+  side a(d, options(64), rdma::access::all, bytes);
+  side b(far_of(d), options(64), rdma::access::all, bytes);
+  side c(d, options(8));
+  side e(far_of(d), options(8));
+  connect(a, b);
+  connect(c, e);
+  cw::buffer<std::uint64_t> done(test_device(), 1);
+  cw::buffer<completion> out(test_device(), 2);
+  cw::stream s(test_device());
+  cw::launch(s, {.blocks = 2}, by_hand_beside{}, a.ep.device(),
+             c.ep.device(dev::wait_limits{}.within(5'000'000'000)), write_of(a, b, bytes),
+             write_of(c, e, 8), done.data(), out.data());
+  s.sync();
+  EXPECT_EQ(out.read()[0].outcome, status::ok);
+  EXPECT_EQ(out.read()[1].outcome, status::ok);
+}
+
 // ---- a hostile network
 
 class Hostile : public testing::TestWithParam<int> {};
@@ -386,6 +434,58 @@ TEST_P(Hostile, LateLostAndInNoOrder) {
               status::ok);
   }
   for (const completion& c : received(b, 20)) EXPECT_EQ(c.bytes, 8U);
+}
+
+/// Sends on what a read brings: right only when it is fenced.
+struct read_then_write {
+  CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region mine,
+                        dev::rdma::region theirs, bool fenced, status* out) const {
+    const auto me = ctx.thread();
+    const auto p = ep.post_batch(me, 2, [&](std::uint32_t i) {
+      request r;
+      r.op = i == 0 ? operation::read : operation::write;
+      r.bytes = 8;
+      r.local = mine.local();
+      r.remote = theirs.remote(i == 0 ? 0 : 64);
+      r.fenced = fenced && i == 1;
+      return r;
+    });
+    *out = p.outcome == status::ok ? ep.submit(me, p.end) : p.outcome;
+    if (*out == status::ok) *out = ep.wait(me, p).outcome;
+  }
+};
+
+/// How often it was another value, of so many tries.
+int stale(side& a, side& b, bool fenced, int tries) {
+  int wrong = 0;
+  for (int i = 0; i < tries; ++i) {
+    const auto value = static_cast<std::uint64_t>(1000 + i);
+    a.set<std::uint64_t>(0, 1);
+    b.set<std::uint64_t>(0, value);
+    cw::buffer<status> out(test_device(), 1);
+    start<by_thread>(read_then_write{}, a.ep.device(), a.region.device(), b.region.device(), fenced,
+                     out.data());
+    EXPECT_EQ(out.read()[0], status::ok);
+    wrong += b.get<std::uint64_t>(64) == value ? 0 : 1;
+  }
+  return wrong;
+}
+
+/// What a read brings comes late also from the same NIC: who leaves out a fence sees it in a test.
+TEST(RdmaHostile, AMissingFenceShows) {
+  if (!over_soft()) GTEST_SKIP() << "only soft devices are hostile on request";
+  if (std::getenv("CROSSWARP_RDMA_WIRE") != nullptr)
+    GTEST_SKIP() << "answers take their time there";
+  rdma::soft_options o;
+  o.delay = std::chrono::microseconds(100);
+  o.seed = 11;
+  rdma::context all(rdma::backend::soft, o);
+  const auto d = all.devices().at(0).open(test_device());
+  side a(d, {});
+  side b(far_of(d), {});
+  connect(a, b);
+  EXPECT_GT(stale(a, b, false, 40), 0);
+  EXPECT_EQ(stale(a, b, true, 20), 0);
 }
 
 struct reuse {

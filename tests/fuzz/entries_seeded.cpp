@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "fuzz/entries.hpp"
+#include "fuzz/frames.hpp"
+#include "transports/verbs/frames.hpp"
 
 namespace {
 
@@ -36,6 +38,38 @@ TEST(EntriesFuzz, ArbitraryEntriesHarmNothing) {
     std::vector<std::byte> input(random() % longest);
     for (std::byte& b : input) b = static_cast<std::byte>(random());
     ASSERT_EQ(fuzz::post_entries(input), "") << "seed " << seed;
+  }
+}
+
+/// Sound ones of each kind, with some bytes changed.
+TEST(FramesFuzz, AlmostFramesAreRefusedOrUnderstood) {
+  namespace verbs = crosswarp::verbs;
+  std::byte data[40] = {};
+  const verbs::piece all = verbs::own_piece(data, sizeof(data));
+  verbs::request write;
+  write.from = {0, 0, 5};
+  write.to = {0, 0, 6};
+  write.op = verbs::mlx5::opcode::rdma_write;
+  write.bytes = sizeof(data);
+  write.payload = std::span(&all, 1);
+  verbs::request add;
+  add.op = verbs::mlx5::opcode::atomic_fa;
+  const std::vector<std::vector<std::byte>> sound = {
+      verbs::hello_frame({1, 2, 0}),
+      *verbs::request_frame(write),
+      *verbs::request_frame(add),
+      *verbs::answer_frame({.what = verbs::answer::kind::done, .payload = std::span(&all, 1)}),
+  };
+  std::mt19937 random(20261118);
+  for (const auto& frame : sound) {
+    for (int i = 0; i < 5000; ++i) {
+      auto input = frame;
+      for (unsigned n = random() % 4; n > 0; --n) {
+        input[random() % input.size()] = static_cast<std::byte>(random());
+      }
+      if (random() % 8 == 0) input.resize(random() % (2 * input.size()));
+      ASSERT_EQ(fuzz::read_frame(input), "");
+    }
   }
 }
 

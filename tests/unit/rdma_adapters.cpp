@@ -58,6 +58,8 @@ class recorded_control final : public verbs::mlx5_control {
   }
   void modify(handle /*it*/, const command::bits& in, command::bits& out) override {
     note("modify", in, out);
+    if (command::status(out) != 0) return;
+    if (in.get(0, 16) == 0x503) state = command::state::receives;
     if (in.get(0, 16) == 0x504) state = command::state::sends;
   }
   void query(handle /*it*/, const command::bits& in, command::bits& out) override {
@@ -207,6 +209,17 @@ TEST(Mlx5Commands, ConnectingOverEthernetAndInfiniBand) {
     t.control->state = command::state::error;
     EXPECT_EQ(p.state(), rdma::endpoint_state::failed);
   }
+}
+
+// It was said to be ready, and carried out nothing.
+TEST(Mlx5Commands, AQueuePairThatConnectedHalfWayHasFailed) {
+  setting t;
+  verbs::mlx5_pair p(t.control, t.s);
+  t.control->fails_at = 5;
+  EXPECT_THROW(p.connect(peer()), cw::error);
+  EXPECT_EQ(p.state(), rdma::endpoint_state::failed);
+  EXPECT_THROW(p.connect(peer()), cw::error) << "no second time";
+  EXPECT_EQ(t.control->commands.size(), 6U);
 }
 
 TEST(Mlx5Commands, ReceivesThatQueuePairsShare) {

@@ -70,6 +70,18 @@ TEST(RdmaEntry, NoBytesAreNoPiece) {
   EXPECT_FALSE(q.read(0, e));
 }
 
+// From 2 GiB on the length's top bit made of a piece an entry whose data is its own key and
+// address, or nothing at all, and both succeeded.
+TEST(RdmaEntry, LengthsThatNoPieceCanHaveAreNone) {
+  for (const std::uint32_t bytes : {0x80000000U, 0x80000008U, 0xffffffffU}) {
+    const dev::rdma::segment pieces[] = {{{1, 2}, 8}, {{3, 4}, bytes}};
+    EXPECT_FALSE(provider::is_piece(bytes));
+    EXPECT_EQ(provider::units({.op = operation::write, .list = {pieces, 2}}), 0U);
+  }
+  EXPECT_TRUE(provider::is_piece(0x7fffffffU));
+  EXPECT_EQ(provider::units({.op = operation::write}), 2U) << "nothing is no piece";
+}
+
 TEST(RdmaEntry, InlineDataGoesRoundTheEndOfTheQueue) {
   std::vector<std::uint8_t> data(300);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::uint8_t>(i * 7 + 1);

@@ -8,7 +8,7 @@
 //   s = ep.update_send_dbr_record(me);
 //   s = ep.ring_doorbell(me);
 //   completion c;
-//   while (!ep.poll_cq(me, c)) { ... }
+//   s = poll_until([&] { return ep.poll_cq(me, c); }, ep.limits());  // ends, whatever happens
 //   ep.update_cq_dbr_record(me);
 //
 // An endpoint is a queue pair with its completion queues; crosswarp::rdma::endpoint makes one.
@@ -16,6 +16,7 @@
 // carried out in the order in which they were posted.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -69,7 +70,8 @@ struct segment {
   local_memory at = {};
   std::uint32_t bytes = 0;
 };
-/// Pieces that are one message, in this order: up to endpoint_options::sge, none of them empty.
+/// Pieces that are one message, in this order: up to endpoint_options::sge, none of them empty, and
+/// none of 2 GiB or more.
 /// Read while it is posted, not afterwards.
 struct segment_list {
   const segment* all = nullptr;
@@ -161,6 +163,7 @@ struct cq_state {
   alignas(line_bytes) std::uint64_t lock;
   std::uint64_t index;  ///< of the next to be read; of the send queue's read without the lock, too
   std::uint64_t idle;   ///< looks in a row that found none
+  std::uint64_t ended;  ///< 1: none comes any more; of the receives' queue
 };
 
 /// The threads' side of a work queue.
@@ -188,11 +191,10 @@ struct shared_places {
 /// What the host tells where there is no completion to tell it by; in memory that the device reads.
 struct endpoint_events {
   std::uint64_t failed;       ///< a syndrome: nothing completes any more
-  std::uint64_t no_receives;  ///< 1: none that is shared completes here any more
+  std::uint64_t no_receives;  ///< 1: no receive completes here any more
 };
 
-/// mlx5's queues. Another family of adapters has a provider of its own: the same members, and
-/// whatever its calls need besides in `queues`.
+/// mlx5's queues. Another family of adapters has a provider of its own, see queue_provider below.
 struct mlx5_provider {
   struct completion_queue {
     mlx5::cqe64* entries = nullptr;
@@ -234,8 +236,17 @@ struct mlx5_provider {
     std::uint64_t count_word = 0;
   };
 
-  /// Units, or 0 when there is no such entry.
+  /// Whether a piece can be so long: adapters take 0 for 2 GiB, and what is more for a flag.
+  [[nodiscard]] CW_FN static constexpr bool is_piece(std::uint32_t bytes) noexcept {
+    return bytes - 1 < mlx5::longest_piece - 1;
+  }
+  /// Units, or 0 when there is no such entry. The length of one piece is for is_piece() to judge:
+  /// so that the number is often known when it is compiled.
   [[nodiscard]] CW_FN static std::uint32_t units(const request& r) noexcept;
+  /// Places of the queue that so many units take.
+  [[nodiscard]] CW_FN static constexpr std::uint32_t blocks_of(std::uint32_t units) noexcept {
+    return mlx5::blocks_of(units);
+  }
   CW_FN static void write_entry(const queues& q, std::uint32_t depth, std::uint64_t index,
                                 const request& r, bool signalled) noexcept;
   CW_FN static void write_receive(const queues& q, std::uint32_t depth, std::uint64_t index,
@@ -258,6 +269,31 @@ struct mlx5_provider {
   }
 };
 
+/// How a family of adapters wants its entries, records and doorbells, and how it tells of ends.
+/// What its calls need besides is in `queues`, and nobody else's to know.
+template <class P>
+concept queue_provider = requires(const typename P::queues q, const typename P::found f,
+                                  typename P::found& into, const request& r,
+                                  const segment_list& list, std::uint32_t n, std::uint64_t index) {
+  { q.qpn } -> std::convertible_to<std::uint32_t>;
+  { q.sent.collapsed } -> std::convertible_to<bool>;
+  { P::is_piece(n) } -> std::same_as<bool>;
+  { P::units(r) } -> std::same_as<std::uint32_t>;
+  { P::blocks_of(n) } -> std::same_as<std::uint32_t>;
+  P::write_entry(q, n, index, r, true);
+  P::write_receive(q, n, index, list);
+  P::write_send_record(q, index);
+  P::write_receive_record(q, index);
+  P::ring(q, index);
+  { P::look(q.sent, index, index, into) } -> std::same_as<bool>;
+  { P::look(q.received, index, index, into) } -> std::same_as<bool>;
+  { P::decode(f, index) } -> std::same_as<completion>;
+  P::write_cq_record(q.sent, index);
+  { P::fetched(index) } -> std::same_as<std::uint64_t>;
+  { P::fetched(n) } -> std::same_as<std::uint32_t>;
+};
+static_assert(queue_provider<mlx5_provider>);
+
 namespace impl {
 struct place;
 }
@@ -268,6 +304,8 @@ struct place;
 /// lives.
 template <class Provider>
 class basic_endpoint {
+  static_assert(queue_provider<Provider>);
+
  public:
   using provider = Provider;
 
@@ -425,7 +463,9 @@ class basic_endpoint {
   template <group G>
   CW_FN void update_cq_dbr_record(const G& g) const noexcept;
 
-  /// Until that entry is complete. It was signalled, or a later one was, and the doorbell rung.
+  /// Until that entry is complete, or all of a batch. It was signalled, or a later one was, and the
+  /// doorbell rung. Of a batch that fails the completion is that of the first entry that did; of a
+  /// post that failed it says so at once.
   template <group G>
   [[nodiscard]] CW_FN completion wait(const G& g, const posted& p) const noexcept;
   /// Rings for what was posted before, by anybody, and waits for it. When one of them failed, the
@@ -446,19 +486,24 @@ class basic_endpoint {
 
  private:
   [[nodiscard]] CW_FN bool fits(const request& r) const noexcept;
+  [[nodiscard]] CW_FN static bool has_length(const request& r) noexcept;
   template <group G, class F>
   [[nodiscard]] CW_FN posted write_entries(const G& g, std::uint32_t count, std::uint32_t blocks,
-                                           F&& make) const noexcept;
+                                           bool sound, F&& make) const noexcept;
   [[nodiscard]] CW_FN impl::place wait_for_room(std::uint32_t blocks) const noexcept;
   CW_FN void ring(std::uint64_t ready) const noexcept;
+  [[nodiscard]] CW_FN std::uint64_t failed_event() const noexcept;
   CW_FN void hear_event(std::uint64_t done) const noexcept;
   CW_FN bool drain_sent(completion* one) const noexcept;
   [[nodiscard]] CW_FN bool shows_completion(std::uint64_t done) const noexcept;
   [[nodiscard]] CW_FN bool take_received(completion& c) const noexcept;
   [[nodiscard]] CW_FN bool hears_no_receives() const noexcept;
+  [[nodiscard]] CW_FN bool no_more_receives(bool looks) const noexcept;
   [[nodiscard]] CW_FN completion await(std::uint64_t first, std::uint64_t end) const noexcept;
   [[nodiscard]] CW_FN static completion first_failure(const work_queue& q) noexcept;
-  [[nodiscard]] CW_FN static completion failure(const work_queue& q, std::uint64_t first) noexcept;
+  [[nodiscard]] CW_FN static completion failure(const work_queue& q, std::uint64_t first,
+                                                std::uint64_t end) noexcept;
+  [[nodiscard]] CW_FN static completion not_posted(const posted& p) noexcept;
 
   parts p_;
 };

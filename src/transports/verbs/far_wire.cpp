@@ -55,6 +55,11 @@ bool far_wire::send(const request& r) {
   return true;
 }
 
+bool far_wire::progress() {
+  const bool moved = near_ != nullptr && near_->progress();
+  return carrier_.progress(*this) || moved;
+}
+
 bool far_wire::take(carrier::line from, bool opened_here, std::span<const std::byte> bytes) {
   frame f;
   const bool sound = f.read(bytes) && (opened_here ? take_answer(from, f) : take_request(from, f));

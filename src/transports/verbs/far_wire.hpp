@@ -20,9 +20,9 @@ class far_wire final : public wire, private carrier::user {
   void learn(const endpoint_address& peer) override;
   bool send(const request& r) override;
   [[nodiscard]] std::uint32_t most_bytes(const station& to) const noexcept override;
-  bool progress() override { return carrier_.progress(*this); }
+  bool progress() override;
   [[nodiscard]] int descriptor() const noexcept override { return carrier_.descriptor(); }
-  bool arm() override { return carrier_.arm(); }
+  bool arm() override { return (near_ == nullptr || near_->arm()) && carrier_.arm(); }
 
  private:
   /// The way to another NIC.

@@ -144,10 +144,9 @@ endpoint_state mlx5_pair::state() {
     case mlx5_command::state::reset:
     case mlx5_command::state::init:
       return endpoint_state::made;
-    case mlx5_command::state::receives:
     case mlx5_command::state::sends:
       return endpoint_state::ready;
-    default:
+    default:  // also `receives`: connect() came half way
       return endpoint_state::failed;
   }
 }

@@ -1,21 +1,13 @@
 #include "transports/verbs/nic_queues.hpp"
 
-#include <atomic>
 #include <cstring>
 #include <iterator>
+
+#include "core/log.hpp"
 
 namespace crosswarp::verbs {
 
 using mlx5::swapped;
-
-namespace {
-
-template <class T>
-std::atomic_ref<T> shared(T& word) noexcept {
-  return std::atomic_ref<T>(word);
-}
-
-}  // namespace
 
 std::optional<std::uint64_t> rung_until(std::uint64_t bell,
                                         const device::rdma::mlx5_provider::queues& q,
@@ -46,6 +38,27 @@ bool completion_writer::is_full() const noexcept {
   const std::uint32_t read = swapped(shared(queue_.record->counter[mlx5::cq_record::consumer_index])
                                          .load(std::memory_order_acquire));
   return ((written_ - read) & 0xffffffU) >= queue_.depth;
+}
+
+bool completion_writer::tell(std::uint32_t qpn, const cqe_values& v) {
+  if (overrun_) return false;
+  if (!is_full()) {
+    write(qpn, v);
+    return true;
+  }
+  // There is no place to say it in: kernels look at the events now and then.
+  overrun_ = true;
+  shared(events_->failed)
+      .store(static_cast<std::uint64_t>(mlx5::syndrome::local_qp_operation),
+             std::memory_order_relaxed);
+  if (of_ == of::receives) {
+    shared(events_->no_receives)
+        .store(1, std::memory_order_release);  // pairs with hears_no_receives()
+  }
+  log::error(-1, "rdma: the completion queue of ", of_ == of::sends ? "sends" : "receives",
+             " of endpoint ", qpn,
+             " is full: completions are not read, or update_cq_dbr_record() is missing");
+  return false;
 }
 
 void completion_writer::write(std::uint32_t qpn, const cqe_values& v) noexcept {

@@ -2,6 +2,7 @@
 // records, and writes completions.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -10,6 +11,12 @@
 namespace crosswarp::verbs {
 
 namespace mlx5 = device::mlx5;
+
+/// A word that kernels use at the same time.
+template <class T>
+std::atomic_ref<T> shared(T& word) noexcept {
+  return std::atomic_ref<T>(word);
+}
 
 /// How far a doorbell that was just heard lets the send queue go. `done`: what is complete; no more
 /// than `depth` blocks can be behind it. Nothing when the doorbell makes no sense.
@@ -36,14 +43,21 @@ struct cqe_values {
 /// The NIC's end of a completion queue.
 class completion_writer {
  public:
-  explicit completion_writer(const device::rdma::mlx5_provider::completion_queue& q) noexcept
-      : queue_(q) {}
-  [[nodiscard]] bool is_full() const noexcept;
-  /// Not when it is full.
-  void write(std::uint32_t qpn, const cqe_values& v) noexcept;
+  enum class of { sends, receives };
+  completion_writer(const device::rdma::mlx5_provider::completion_queue& q,
+                    device::rdma::endpoint_events* events, of what) noexcept
+      : queue_(q), events_(events), of_(what) {}
+  /// False when it is full: then nothing more is told in it, the events say so, and the queue pair
+  /// has failed.
+  bool tell(std::uint32_t qpn, const cqe_values& v);
 
  private:
+  [[nodiscard]] bool is_full() const noexcept;
+  void write(std::uint32_t qpn, const cqe_values& v) noexcept;
   device::rdma::mlx5_provider::completion_queue queue_;
+  device::rdma::endpoint_events* events_;
+  of of_;
+  bool overrun_ = false;
   std::uint64_t written_ = 0;
 };
 

@@ -1,6 +1,8 @@
 // The soft NIC as a backend: its devices, and the wires between them.
 #include <unistd.h>
 
+#include <algorithm>
+#include <deque>
 #include <mutex>
 #include <random>
 
@@ -16,11 +18,17 @@ namespace {
 
 using nic_list = std::vector<std::unique_ptr<soft_nic>>;
 
-/// Between NICs of one process. On one and the same, a request is answered at once, in place.
+/// Between NICs of one process. On one and the same, a request is answered at once, in place; a
+/// hostile one's answers are late there, too, so that who needs a fence misses it.
 class local_wire final : public wire {
  public:
-  local_wire(soft_nic& self, std::uint32_t number, const nic_list& all)
-      : self_(self), number_(number), all_(all) {}
+  local_wire(soft_nic& self, std::uint32_t number, const nic_list& all, const rdma::soft_options& o)
+      : self_(self),
+        number_(number),
+        all_(all),
+        most_late_(o.delay),
+        is_late_(o.shuffle || o.delay.count() > 0),
+        random_(o.seed + number) {}
 
   [[nodiscard]] std::uint32_t most_bytes(const station& /*to*/) const noexcept override {
     return ~std::uint32_t{0};
@@ -28,7 +36,11 @@ class local_wire final : public wire {
 
   bool send(const request& r) override {
     if (r.to.device == number_) {
-      self_.deliver(self_.respond(r));
+      if (is_late_) {
+        answer_late(r);
+      } else {
+        self_.deliver(self_.respond(r));
+      }
       return true;
     }
     if (r.to.device >= all_.size()) {
@@ -46,12 +58,7 @@ class local_wire final : public wire {
     }
     there.post([here = &self_, &there, r = request(r), load]() mutable {
       r.payload = load->pieces();
-      answer a = there.respond(r);
-      const auto reply = std::make_shared<const parcel>(a.payload);
-      if (!reply->was_read()) {
-        a.what = answer::kind::refused;
-        a.why = mlx5::syndrome::remote_operation;
-      }
+      auto [a, reply] = pack(there.respond(r));
       here->post([here, a, reply]() mutable {
         a.payload = reply->pieces();
         here->deliver(a);
@@ -60,7 +67,22 @@ class local_wire final : public wire {
     return true;
   }
 
+  bool progress() override {
+    bool any = false;
+    for (; !late_.empty() && late_.front().due <= clock::now(); any = true) {
+      const letter next = std::move(late_.front());
+      late_.pop_front();  // before: what is delivered may add others
+      answer a = next.what;
+      a.payload = next.load->pieces();
+      self_.deliver(a);
+    }
+    return any;
+  }
+  bool arm() override { return late_.empty(); }
+
  private:
+  using clock = std::chrono::steady_clock;
+
   /// Data on its way: neither end's memory.
   class parcel {
    public:
@@ -81,9 +103,40 @@ class local_wire final : public wire {
     bool read_ = false;
   };
 
+  struct letter {
+    clock::time_point due;
+    answer what;
+    std::shared_ptr<const parcel> load;
+  };
+
+  /// An answer that is not delivered yet, and what it points to.
+  static std::pair<answer, std::shared_ptr<const parcel>> pack(answer a) {
+    auto load = std::make_shared<const parcel>(a.payload);
+    if (!load->was_read()) {
+      a.what = answer::kind::refused;
+      a.why = mlx5::syndrome::remote_operation;
+    }
+    a.payload = {};
+    return {a, std::move(load)};
+  }
+
+  /// In the order of requests, as from everywhere.
+  void answer_late(const request& r) {
+    auto [a, load] = pack(self_.respond(r));
+    const auto most = static_cast<std::uint64_t>(most_late_.count());
+    const std::chrono::nanoseconds late(most == 0 ? 0 : random_() % most);
+    clock::time_point due = clock::now() + late;
+    if (!late_.empty()) due = std::max(due, late_.back().due);
+    late_.push_back({due, a, std::move(load)});
+  }
+
   soft_nic& self_;
   std::uint32_t number_;
   const nic_list& all_;
+  const std::chrono::nanoseconds most_late_;
+  const bool is_late_;
+  std::mt19937_64 random_;
+  std::deque<letter> late_;
 };
 
 class soft_registered final : public registered {
@@ -262,7 +315,7 @@ class soft_fabric_type final : public fabric {
     }
     for (std::uint32_t i = 0; i < nics_.size(); ++i) {
       std::unique_ptr<wire> w;
-      if (!how.always) w = std::make_unique<local_wire>(*nics_[i], i, nics_);
+      if (!how.always) w = std::make_unique<local_wire>(*nics_[i], i, nics_, o);
       if (carriers_[i] != nullptr) {
         w = std::make_unique<far_wire>(*nics_[i], station{id, i, 0}, *carriers_[i], std::move(w));
       }

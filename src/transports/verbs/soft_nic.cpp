@@ -202,6 +202,7 @@ bool soft_nic::chance(int of_thousand) {
 
 void soft_nic::work() {
   auto last = clock::now();
+  std::uint32_t round = 0;
   for (std::uint32_t look = 1;; ++look) {
     const bool posted = posted_.load(std::memory_order_relaxed);
     if (posted && !hear_posts()) return;
@@ -210,8 +211,9 @@ void soft_nic::work() {
       last = clock::now();
     }
     const bool heard = wire_ != nullptr && wire_->progress();
-    // Who fills queues by hand calls nobody.
-    const bool rung = look_at_bells(posted || look % 64 == 0);
+    // Who fills queues by hand calls nobody: his turn comes also while others are busy all the
+    // time.
+    const bool rung = look_at_bells(posted || look % 64 == 0 || ++round % 256 == 0);
     const bool moved = serve_all();
     if (heard || rung || moved) {
       last = clock::now();

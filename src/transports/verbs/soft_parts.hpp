@@ -7,12 +7,6 @@
 
 namespace crosswarp::verbs {
 
-/// A word that kernels use at the same time.
-template <class T>
-std::atomic_ref<T> shared(T& word) noexcept {
-  return std::atomic_ref<T>(word);
-}
-
 struct nic_call {
   soft_nic& nic;
   std::atomic<bool>& rang;  ///< one of the group that its doorbell is of
@@ -39,7 +33,10 @@ struct soft_nic::shared_queue {
 
 struct soft_nic::qp {
   qp(const qp_setup& s, const nic_call& c)
-      : setup(s), call(c), sent(s.queues.sent), received(s.queues.received) {}
+      : setup(s),
+        call(c),
+        sent(s.queues.sent, s.events, completion_writer::of::sends),
+        received(s.queues.received, s.events, completion_writer::of::receives) {}
 
   qp_setup setup;
   nic_call call;
@@ -51,7 +48,6 @@ struct soft_nic::qp {
   station peer;
   completion_writer sent;
   completion_writer received;
-  bool overrun = false;  ///< of a completion queue: nothing can be told any more
 
   // Requester. Requests from `oldest` up to `psn` are under way.
   static constexpr std::uint32_t window = 16;

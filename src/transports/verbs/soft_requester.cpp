@@ -1,5 +1,4 @@
 // The soft NIC's requesters: they read entries, send requests and take the answers.
-#include "core/log.hpp"
 #include "transports/verbs/soft_parts.hpp"
 
 namespace crosswarp::verbs {

@@ -1,7 +1,6 @@
 // The soft NIC's responders: they answer requests, and write completions.
 #include <algorithm>
 
-#include "core/log.hpp"
 #include "transports/verbs/soft_parts.hpp"
 
 namespace crosswarp::verbs {
@@ -210,18 +209,7 @@ answer soft_nic::answer_atomic(qp& q, const request& r) {
 // ---- completions
 
 void soft_nic::complete(qp& q, completion_writer& to, const cqe_values& v) {
-  if (q.overrun) return;
-  if (to.is_full()) {
-    // There is no place to say it in: kernels look at the event now and then.
-    q.overrun = true;
-    shared(q.setup.events->failed)
-        .store(static_cast<std::uint64_t>(syndrome::local_qp_operation), std::memory_order_relaxed);
-    log::error(-1, "soft nic: a completion queue of endpoint ", q.qpn,
-               " is full: completions are not read, or update_cq_dbr_record() is missing");
-    mark_failed(q);
-    return;
-  }
-  to.write(q.qpn, v);
+  if (!to.tell(q.qpn, v)) mark_failed(q);
 }
 
 }  // namespace crosswarp::verbs

@@ -128,10 +128,35 @@ int flags_of(access allowed) noexcept {
 }  // namespace
 
 owned<ibv_mr> verbs_context::register_memory(const memory_range& m, access allowed) const {
+  if (m.base == nullptr) return register_everything(m, allowed);
   if (m.on_host) {
     return own(library.reg_mr(domain(), m.base, m.bytes, flags_of(allowed)), library.dereg_mr,
                "register_memory", name_ + "; ulimit -l says how much memory may be locked");
   }
+  try {
+    return register_dmabuf(m, allowed);
+  } catch (const error& e) {
+    if (e.code() != errc::not_supported) throw;
+    // The older way: with a module of the kernel the device finds a GPU's memory by its address.
+    ibv_mr* const mr = library.reg_mr(domain(), m.base, m.bytes, flags_of(allowed));
+    if (mr != nullptr) return {mr, library.dereg_mr};
+    throw error(errc::not_supported, "register_memory",
+                std::string(e.what()) + "; nor does the kernel find it (modprobe nvidia_peermem)");
+  }
+}
+
+/// On-demand paging: a key for whatever there is, now and later.
+owned<ibv_mr> verbs_context::register_everything(const memory_range& m, access allowed) const {
+  ibv_mr* const mr = m.on_host ? library.reg_mr(domain(), nullptr, m.bytes,
+                                                flags_of(allowed) | IBV_ACCESS_ON_DEMAND)
+                               : nullptr;
+  if (mr != nullptr) return {mr, library.dereg_mr};
+  throw error(errc::not_supported, "register_everything",
+              name_ + " has no key of all memory" +
+                  (m.on_host ? " (on-demand paging)" : " of a GPU") + "; register what is used");
+}
+
+owned<ibv_mr> verbs_context::register_dmabuf(const memory_range& m, access allowed) const {
   if (library.reg_dmabuf_mr == nullptr) {
     throw error(errc::not_supported, "register_memory",
                 "this libibverbs knows no dma-buf; install rdma-core 34 or newer");

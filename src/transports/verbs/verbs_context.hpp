@@ -31,10 +31,14 @@ class verbs_context {
   [[nodiscard]] int gid_index(int port, int wish) const;
   [[nodiscard]] ibv_gid gid(int port, int index) const;
 
-  /// Throws error(not_supported) for memory of a GPU that the device cannot reach.
+  /// Throws error(not_supported) for memory of a GPU that the device cannot reach, and where it has
+  /// no key of all memory.
   [[nodiscard]] owned<ibv_mr> register_memory(const memory_range& m, access allowed) const;
 
  private:
+  [[nodiscard]] owned<ibv_mr> register_everything(const memory_range& m, access allowed) const;
+  [[nodiscard]] owned<ibv_mr> register_dmabuf(const memory_range& m, access allowed) const;
+
   std::string name_;
   owned<ibv_context> context_;
   owned<ibv_pd> domain_;

@@ -92,8 +92,8 @@ verbs_qp::verbs_qp(std::shared_ptr<verbs_context> c, const qp_setup& s, const ve
       send_queue_(nullptr, context_->library.destroy_cq),
       receive_queue_(nullptr, context_->library.destroy_cq),
       pair_(nullptr, context_->library.destroy_qp),
-      sent_(s.queues.sent),
-      received_(s.queues.received) {
+      sent_(s.queues.sent, s.events, completion_writer::of::sends),
+      received_(s.queues.received, s.events, completion_writer::of::receives) {
   const ibverbs& l = context_->library;
   const ibv_device_attr& limits = context_->limits();
   auto& o = setup_.options;
@@ -151,7 +151,12 @@ void verbs_qp::connect(const endpoint_address& peer) {
         "the endpoint is connected already, or has failed; reset() it, or make another one");
   }
   modify(to_receive(*context_, setup_.options, self_, peer), "ibv_modify_qp to RTR");
-  modify(to_send(*context_, setup_.options, self_), "ibv_modify_qp to RTS");
+  try {
+    modify(to_send(*context_, setup_.options, self_), "ibv_modify_qp to RTS");
+  } catch (...) {
+    mark_failed();  // half connected: from there no device comes back but by reset()
+    throw;
+  }
   state_ = endpoint_state::ready;
 }
 
@@ -189,12 +194,12 @@ bool verbs_qp::hear_bell() {
       word.load(std::memory_order_acquire);  // pairs with mlx5_provider::ring()
   if (bell == bell_seen_) return false;
   bell_seen_ = bell;
-  const auto target = rung_until(bell, setup_.queues, qpn(), done_, setup_.send_depth);
-  if (target) target_ = *target;
+  const auto rung = rung_until(bell, setup_.queues, qpn(), done_, setup_.send_depth);
+  // What was rung for before may be at the device already.
+  const bool sound = rung && *rung >= target_;
+  if (sound) target_ = *rung;
   if (state_ == endpoint_state::failed) return true;
-  if (!target || state_ != endpoint_state::ready) {
-    refuse_next();
-  }
+  if (!sound || state_ != endpoint_state::ready) refuse_next();
   return true;
 }
 
@@ -411,18 +416,7 @@ bool verbs_qp::end_shared() {
 // ---- completions
 
 void verbs_qp::complete(completion_writer& to, const cqe_values& v) {
-  if (overrun_) return;
-  if (to.is_full()) {
-    // There is no place to say it in: kernels look at the event now and then.
-    overrun_ = true;
-    std::atomic_ref<std::uint64_t>(setup_.events->failed)
-        .store(static_cast<std::uint64_t>(syndrome::local_qp_operation), std::memory_order_relaxed);
-    log::error(-1, "rdma: a completion queue of endpoint ", qpn(),
-               " is full: completions are not read, or update_cq_dbr_record() is missing");
-    mark_failed();
-    return;
-  }
-  to.write(qpn(), v);
+  if (!to.tell(qpn(), v)) mark_failed();
 }
 
 }  // namespace crosswarp::verbs

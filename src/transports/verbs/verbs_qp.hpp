@@ -85,7 +85,6 @@ class verbs_qp {
   endpoint_state state_ = endpoint_state::made;
   completion_writer sent_;
   completion_writer received_;
-  bool overrun_ = false;  ///< of a completion queue: nothing can be told any more
 
   std::uint64_t target_ = 0;  ///< rung for
   std::uint64_t head_ = 0;    ///< the next entry to be read

@@ -23,22 +23,35 @@ CW_FN inline completion basic_endpoint<P>::first_failure(const work_queue& q) no
   return c;
 }
 
-/// What the entry at `first` ends with in a queue that has failed.
+/// What entries from `first` to `end` end with in a queue that has failed.
 template <class P>
-CW_FN inline completion basic_endpoint<P>::failure(const work_queue& q,
-                                                   std::uint64_t first) noexcept {
-  completion c = first_failure(q);
-  if (c.index == first) return c;
+CW_FN inline completion basic_endpoint<P>::failure(const work_queue& q, std::uint64_t first,
+                                                   std::uint64_t end) noexcept {
+  const completion c = first_failure(q);
+  if (c.index - first < end - first) return c;
   return impl::flushed_at(first);
+}
+
+/// What waits say of a post that left no entry.
+template <class P>
+CW_FN inline completion basic_endpoint<P>::not_posted(const posted& p) noexcept {
+  completion c;
+  c.index = p.index;
+  c.outcome = p.outcome;
+  c.why = p.outcome == status_of(syndrome::flushed) ? syndrome::flushed : syndrome::none;
+  return c;
 }
 
 // ---- posting
 
 template <class P>
 CW_FN inline bool basic_endpoint<P>::fits(const request& r) const noexcept {
-  const std::uint32_t units = P::units(r);
-  return units != 0 && r.list.count <= p_.sge &&
+  return P::units(r) != 0 && r.list.count <= p_.sge &&
          (r.inline_data == nullptr || r.bytes <= p_.inline_bytes);
+}
+template <class P>
+CW_FN inline bool basic_endpoint<P>::has_length(const request& r) noexcept {
+  return r.inline_data != nullptr || r.bytes == 0 || P::is_piece(r.bytes);
 }
 
 /// Out of line: what is seldom does not make posts longer.
@@ -47,18 +60,21 @@ CW_COLD CW_FN impl::place basic_endpoint<P>::wait_for_room(std::uint32_t blocks)
   return impl::reserve(p_.send, blocks, p_.limits, [&] { drain_sent(nullptr); });
 }
 
-/// `count` entries of `blocks` blocks each; either is 1.
+/// `count` entries of `blocks` blocks each; either is 1. Not `sound`: none, and invalid; looked at
+/// together with the room, since a branch of its own makes each post longer.
 template <class P>
 template <group G, class F>
 CW_FN inline posted basic_endpoint<P>::write_entries(const G& g, std::uint32_t count,
-                                                     std::uint32_t blocks,
+                                                     std::uint32_t blocks, bool sound,
                                                      F&& make) const noexcept {
   g.sync();  // what all of them wrote into sources comes before
   const std::uint32_t total = count * blocks;
   const impl::place at = leader_of(g, [&]() -> impl::place {
     std::uint64_t first = 0;
-    if (impl::reserve_at_once(p_.send, total, impl::is_sole<G>, first)) return {status::ok, first};
-    return wait_for_room(total);
+    if (impl::reserve_at_once(p_.send, total, impl::is_sole<G>, sound, first)) {
+      return {status::ok, first};
+    }
+    return wait_for_room(sound ? total : 0);
   });
   if (at.outcome != status::ok) return {at.outcome, 0, 0};
   const std::uint64_t part = p_.send.depth / 4;
@@ -90,7 +106,8 @@ template <class P>
 template <group G>
 CW_FN inline posted basic_endpoint<P>::post(const G& g, const request& r) const noexcept {
   if (!fits(r)) return {status::invalid, 0, 0};
-  return write_entries(g, 1, mlx5::blocks_of(P::units(r)), [&](std::uint32_t) { return r; });
+  return write_entries(g, 1, P::blocks_of(P::units(r)), has_length(r),
+                       [&](std::uint32_t) { return r; });
 }
 
 template <class P>
@@ -101,10 +118,10 @@ CW_FN inline posted basic_endpoint<P>::post_batch(const G& g, std::uint32_t coun
   for (auto i = static_cast<std::uint32_t>(g.rank()); i < count && !bad;
        i += static_cast<std::uint32_t>(g.size())) {
     const request r = make(i);
-    bad = !fits(r) || mlx5::blocks_of(P::units(r)) != 1;
+    bad = !fits(r) || !has_length(r) || P::blocks_of(P::units(r)) != 1;
   }
   if (g.any(bad)) return {status::invalid, 0, 0};
-  return write_entries(g, count, 1, make);
+  return write_entries(g, count, 1, true, make);
 }
 
 template <class P>
@@ -205,7 +222,7 @@ template <group G>
 CW_FN inline posted basic_endpoint<P>::post_recv(const G& g,
                                                  const segment_list& to) const noexcept {
   return leader_of(g, [&]() -> posted {
-    if (p_.shared.state != nullptr || to.count > p_.sge || impl::has_empty(to))
+    if (p_.shared.state != nullptr || to.count > p_.sge || !impl::are_pieces<P>(to))
       return {status::invalid, 0, 0};
     // Receives are not taken from here: somebody has to, so that their places become free.
     const impl::place at = impl::reserve(p_.receive, 1, p_.limits, [] {});
@@ -283,13 +300,18 @@ CW_FN inline status basic_endpoint<P>::update_recv_dbr_record(const G& g) const 
 
 // ---- completions
 
+/// Why nothing completes any more, where no completion says so; 0: it does.
+template <class P>
+CW_FN inline std::uint64_t basic_endpoint<P>::failed_event() const noexcept {
+  // Relaxed: it orders no data, it only ends waits.
+  return system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(p_.events->failed))
+      .load(order::relaxed);
+}
+
 /// A failure that has no completion ends all that is not complete. With the lock.
 template <class P>
 CW_FN inline void basic_endpoint<P>::hear_event(std::uint64_t done) const noexcept {
-  // Relaxed: it orders no data, it only ends waits.
-  const std::uint64_t event =
-      system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(p_.events->failed))
-          .load(order::relaxed);
+  const std::uint64_t event = failed_event();
   if (event == 0) return;
   completion lost;
   lost.index = done;
@@ -373,7 +395,7 @@ CW_FN inline completion basic_endpoint<P>::await(std::uint64_t first,
   if (reached(impl::done_of(p_.send), end)) {
     c.outcome = status::ok;
   } else if (impl::fault_of(p_.send) != 0) {
-    c = failure(p_.send, first);
+    c = failure(p_.send, first, end);
   }
   return c;
 }
@@ -410,7 +432,8 @@ CW_FN inline void basic_endpoint<P>::update_cq_dbr_record(const G& g) const noex
 template <class P>
 template <group G>
 CW_FN inline completion basic_endpoint<P>::wait(const G& g, const posted& p) const noexcept {
-  return leader_of(g, [&] { return await(p.index, p.end); });
+  return leader_of(g,
+                   [&] { return p.outcome == status::ok ? await(p.index, p.end) : not_posted(p); });
 }
 
 template <class P>
@@ -443,7 +466,7 @@ CW_FN inline bool basic_endpoint<P>::take_received(completion& c) const noexcept
   if (!impl::try_lock(s.lock)) return false;
   const bool shared = p_.shared.state != nullptr;
   // Before the look: what completed before it was told is seen.
-  const bool ended = shared && ++s.idle % 32 == 0 && hears_no_receives();
+  const bool ended = ++s.idle % 32 == 0 && hears_no_receives();
   const device_atomic<std::uint64_t> done_word(p_.receive.state->done);
   std::uint64_t done = done_word.load(order::relaxed);
   typename P::found raw;
@@ -463,12 +486,13 @@ CW_FN inline bool basic_endpoint<P>::take_received(completion& c) const noexcept
     }
   } else if (ended) {
     impl::latch(p_.receive, impl::flushed_at(0));
+    device_atomic<std::uint64_t>(s.ended).store(1, order::relaxed);  // it only ends waits
   }
   impl::unlock(s.lock);
   return any;
 }
 
-/// None that is shared completes here any more.
+/// None completes here any more.
 template <class P>
 CW_FN inline bool basic_endpoint<P>::hears_no_receives() const noexcept {
   // pairs with the adapter's store: all completions came before
@@ -492,22 +516,31 @@ CW_FN inline bool basic_endpoint<P>::poll_recv(const G& g, completion& c) const 
   return r.any;
 }
 
+/// After a failure every receive that was posted completes; then none comes any more. Of shared
+/// ones none was posted here, and it is told when none comes.
+/// `looks`: also at what may lie across a bus.
+template <class P>
+CW_FN inline bool basic_endpoint<P>::no_more_receives(bool looks) const noexcept {
+  if (device_atomic<std::uint64_t>(p_.received->ended).load(order::relaxed) != 0) return true;
+  const bool failed = impl::fault_of(p_.receive) != 0 ||
+                      (p_.shared.state == nullptr &&
+                       (impl::fault_of(p_.send) != 0 || (looks && failed_event() != 0)));
+  if (!failed) return false;
+  const device_atomic<std::uint64_t> reserved(p_.receive.state->reserved);
+  return reached(impl::done_of(p_.receive), reserved.load(order::relaxed));
+}
+
 template <class P>
 template <group G>
 CW_FN inline completion basic_endpoint<P>::wait_recv(const G& g) const noexcept {
   return leader_of(g, [&] {
     completion c;
     bool any = false;
+    std::uint32_t looks = 0;
     const status waited = poll_until(
         [&] {
           any = take_received(c);
-          // After a failure every receive that was posted completes; then none comes any more. Of
-          // shared ones none was posted here.
-          const auto posted_all = [&] {
-            const device_atomic<std::uint64_t> reserved(p_.receive.state->reserved);
-            return reached(impl::done_of(p_.receive), reserved.load(order::relaxed));
-          };
-          return any || (impl::fault_of(p_.receive) != 0 && posted_all());
+          return any || no_more_receives(++looks % 32 == 0);
         },
         p_.limits);
     if (any) return c;
@@ -523,13 +556,9 @@ template <class P>
 template <group G>
 CW_FN inline completion basic_endpoint<P>::perform(const G& g, const request& r) const noexcept {
   const posted p = post(g, r);
+  if (p.outcome != status::ok) return not_posted(p);
   completion c;
   c.index = p.index;
-  c.outcome = p.outcome;
-  if (p.outcome != status::ok) {
-    c.why = p.outcome == status_of(syndrome::flushed) ? syndrome::flushed : syndrome::none;
-    return c;
-  }
   c.outcome = submit(g, p.end);
   return c.outcome == status::ok ? wait(g, p) : c;
 }

@@ -146,7 +146,8 @@ CW_FN inline std::uint32_t mlx5_provider::units(const request& r) noexcept {
   }
   const std::uint32_t head = impl::has_remote(r.op) ? 2 : 1;
   if (r.list.count != 0) {
-    return r.inline_data == nullptr && !impl::has_empty(r.list) ? head + r.list.count : 0;
+    const bool sound = r.inline_data == nullptr && impl::are_pieces<mlx5_provider>(r.list);
+    return sound ? head + r.list.count : 0;
   }
   // A piece of no bytes would be one of 2 GiB.
   if (r.inline_data == nullptr) return head + (r.bytes == 0 ? 0 : 1);

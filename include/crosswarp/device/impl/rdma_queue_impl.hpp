@@ -56,12 +56,13 @@ CW_FN inline void latch(const work_queue& q, const completion& c) noexcept {
   return c;
 }
 
-/// Adapters take an empty piece for one of 2 GiB, or for the last.
-[[nodiscard]] CW_FN inline bool has_empty(const segment_list& list) noexcept {
+/// Whether all of them are of a length that the provider's adapters can be told.
+template <class P>
+[[nodiscard]] CW_FN inline bool are_pieces(const segment_list& list) noexcept {
   for (std::uint32_t i = 0; i < list.count; ++i) {
-    if (list.all[i].bytes == 0) return true;
+    if (!P::is_piece(list.all[i].bytes)) return false;
   }
-  return false;
+  return true;
 }
 
 // ---- places
@@ -99,10 +100,11 @@ template <class Drain>
   return got;
 }
 
-/// The same without waiting; false when there is no room, or the queue has failed.
+/// The same without waiting; false when there is no room, or the queue has failed, or not `wanted`.
 /// `alone`: nobody else takes places.
 [[nodiscard]] CW_FN inline bool reserve_at_once(const work_queue& q, std::uint32_t blocks,
-                                                bool alone, std::uint64_t& first) noexcept {
+                                                bool alone, bool wanted,
+                                                std::uint64_t& first) noexcept {
   const device_atomic<std::uint64_t> reserved(q.state->reserved);
   first = reserved.load(order::relaxed);
   const std::uint64_t done = done_of(q);
@@ -112,7 +114,7 @@ template <class Drain>
   // In 32 bits: no queue is deeper. One block always fits.
   const bool room = static_cast<std::uint32_t>(first - done) + blocks <= q.depth &&
                     (blocks == 1 || blocks <= q.depth / 2);
-  if (!room || fault != 0) return false;
+  if (!room || fault != 0 || !wanted) return false;
   if (!alone) return reserved.compare_exchange(first, first + blocks, order::relaxed);
   reserved.store(first + blocks, order::relaxed);
   return true;

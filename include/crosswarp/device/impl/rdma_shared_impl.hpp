@@ -17,7 +17,7 @@ template <group G>
 CW_FN inline posted basic_shared_receive_queue<P>::post_recv(
     const G& g, const segment_list& to) const noexcept {
   return leader_of(g, [&]() -> posted {
-    if (to.count > p_.sge || impl::has_empty(to)) return {status::invalid, 0, 0};
+    if (to.count > p_.sge || !impl::are_pieces<P>(to)) return {status::invalid, 0, 0};
     const impl::place at = impl::reserve(p_.posts, 1, p_.limits, [&] { collect_taken(); });
     if (at.outcome != status::ok) return {at.outcome, 0, 0};
     P::write_shared_receive(p_.queue, p_.posts.depth, at.first, to);
