@@ -1,15 +1,14 @@
 // GPUnet's names for sockets, for kernels that were written for it.
 //
-//   struct gpuclient : gpunet {                                // was: __global__ void
-//   gpuclient(...)
+//   struct gpuclient : gpunet {  // was: __global__ void gpuclient(...)
 //     using gpunet::gpunet;
 //     CW_FN void kernel(sockaddr_in* addr) const {
-//       int sock;                                              // was: __shared__
-//       uchar* const buf = shared_memory<uchar>();             // was: __shared__ uchar
-//       buf[BUF_SIZE]; while ((sock = gconnect_in(addr)) < 0) {}; ret = gsend(sock, buf + sent,
-//       BUF_SIZE - sent); syncthreads();                                         // was:
-//       __syncthreads() BEGIN_SINGLE_THREAD_PART { single_thread_gclose(sock); }
-//       END_SINGLE_THREAD_PART;
+//       int sock;                                   // was: __shared__ int sock;
+//       uchar* const buf = shared_memory<uchar>();  // was: __shared__ uchar buf[BUF_SIZE];
+//       while ((sock = gconnect_in(addr)) < 0) {};
+//       ret = gsend(sock, buf + sent, BUF_SIZE - sent);
+//       syncthreads();                              // was: __syncthreads();
+//       BEGIN_SINGLE_THREAD_PART { single_thread_gclose(sock); } END_SINGLE_THREAD_PART;
 //     }
 //   };
 //   launch(stream, {.threads = 128, .shared_bytes = BUF_SIZE}, gpunet_kernel<gpuclient>{},
