@@ -115,7 +115,7 @@ class client {
 
 bool has(const std::string& program) {
   for (const auto& folder : process::split(std::getenv("PATH"), ':')) {
-    if (std::filesystem::exists(folder + "/" + program)) return true;
+    if (std::filesystem::exists(std::filesystem::path(folder) / program)) return true;
   }
   return false;
 }
