@@ -52,7 +52,15 @@ CW_COLD CW_FN inline void copy_bytes(char* to, const char* from, std::size_t n) 
 
 CW_FN inline bool equal(text a, text b) noexcept {
   if (a.size != b.size) return false;
-  for (std::size_t i = 0; i < a.size; ++i) {
+  std::size_t i = 0;
+  for (; i + 8 <= a.size; i += 8) {
+    std::uint64_t x = 0;
+    std::uint64_t y = 0;
+    memcpy(&x, a.data + i, sizeof(x));
+    memcpy(&y, b.data + i, sizeof(y));
+    if (x != y) return false;
+  }
+  for (; i < a.size; ++i) {
     if (a[i] != b[i]) return false;
   }
   return true;
@@ -79,6 +87,11 @@ CW_COLD CW_FN inline bool comes_before(text a, text b) noexcept {
 
 CW_FN constexpr bool is_digit(char c) noexcept {
   return c >= '0' && c <= '9';
+}
+
+/// What may stand in a line: all but control bytes, and the tab.
+CW_FN constexpr bool is_text_byte(char c) noexcept {
+  return c == '\t' || (static_cast<unsigned char>(c) >= ' ' && c != 0x7f);
 }
 
 /// The whole of `t` as a decimal number as redis writes it: no sign but '-', no zero before other
@@ -134,7 +147,10 @@ class writer {
     if (t.size <= left()) copy_bytes(out_ + at_, t.data, t.size);
     at_ += t.size;
   }
-  CW_COLD CW_FN void put_number(std::int64_t n) noexcept { put(digits_of(n).view()); }
+  CW_COLD CW_FN void put_number(std::int64_t n) noexcept {
+    if (n >= 0 && n < 10) return put(static_cast<char>('0' + n));
+    put(digits_of(n).view());
+  }
 
   [[nodiscard]] CW_FN std::size_t written() const noexcept { return at_; }
   [[nodiscard]] CW_FN std::size_t left() const noexcept { return at_ < room_ ? room_ - at_ : 0; }

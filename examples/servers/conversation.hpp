@@ -26,6 +26,7 @@ struct conversation {
   std::uint64_t sent;  ///< of what is in `out`
   std::uint64_t written;
   std::uint64_t dropped;  ///< bytes that came after the last words
+  std::uint64_t since;    ///< of the last request or byte of an answer, by now_ns()
   stage where;
   bool waits;  ///< the engine is to be called again even if nothing comes
 };
@@ -39,6 +40,8 @@ struct reception {
   int places = 0;
   std::uint64_t in_bytes = 0;
   std::uint64_t out_bytes = 0;
+  std::uint64_t idle_ns = 0;   ///< so long a connection may do nothing; 0: for ever
+  std::uint64_t leave_ns = 0;  ///< the same for one that the engine has closed
 };
 
 /// Serves connections until the service stops. `Engine` is called by a group:
@@ -46,6 +49,8 @@ struct reception {
 template <class Engine, class State>
 struct serve_connections {
   static constexpr std::uint64_t most_dropped = 1U << 20U;
+  /// How often deadlines are looked at.
+  static constexpr std::uint64_t tick_ns = 250'000'000;
 
   CW_FN void operator()(const dev::kernel_context& ctx, const sock::service& net,
                         sock::handle listener, const Engine& engine,
@@ -71,18 +76,24 @@ struct serve_connections {
   static CW_FN void serve(const G& g, const sock::service& net, sock::handle listener,
                           const Engine& engine, const reception<State>& mine) {
     int count = 1;
+    std::uint64_t looked = now(g);
     for (;;) {
       if (g.rank() == 0) {
         mine.items[0].socket = listener;
         mine.items[0].wanted = count < mine.places ? sock::event::readable : std::uint16_t{0};
       }
       g.sync();
-      if (net.poll(g, mine.items, count) < 0) return;
+      if (net.poll(g, mine.items, count, sock::patience(tick_ns)) < 0) return;
       const bool knocks = mine.items[0].ready != 0;
+      const std::uint64_t time = now(g);
       for (int i = count - 1; i > 0; --i) {
-        if (mine.items[i].ready != 0 && !converse(g, net, engine, mine, i)) {
+        if (mine.items[i].ready != 0 && !converse(g, net, engine, mine, i, time)) {
           count = remove(g, net, mine, i, count);
         }
+      }
+      if (time - looked >= tick_ns) {
+        count = end_overdue(g, net, mine, count, time);
+        looked = time;
       }
       if (!knocks) continue;
       const sock::handle s = net.accept(g, listener, sock::at_once);
@@ -93,6 +104,7 @@ struct serve_connections {
         conversation<State>& c = mine.talks[count];
         c.state = {};
         c.begin = c.end = c.sent = c.written = c.dropped = 0;
+        c.since = time;
         c.where = stage::open;
         c.waits = false;
       }
@@ -100,15 +112,20 @@ struct serve_connections {
     }
   }
 
+  template <class G>
+  static CW_FN std::uint64_t now(const G& g) {
+    return dev::leader_of(g, [] { return dev::now_ns(); });
+  }
+
   /// All that can be done without waiting; false when the connection has ended.
   template <class G>
   static CW_FN bool converse(const G& g, const sock::service& net, const Engine& engine,
-                             const reception<State>& mine, int i) {
+                             const reception<State>& mine, int i, std::uint64_t time) {
     const sock::handle s = mine.items[i].socket;
     conversation<State> c = mine.talks[i];
     g.sync();  // all have read it
-    const bool goes_on =
-        c.where == stage::leaving ? drop(g, net, s, mine, c) : answer(g, net, s, engine, mine, c);
+    const bool goes_on = c.where == stage::leaving ? drop(g, net, s, mine, c)
+                                                   : answer(g, net, s, engine, mine, c, time);
     if (g.rank() == 0) {
       mine.talks[i] = c;
       mine.items[i].wanted = wanted(c);
@@ -126,14 +143,18 @@ struct serve_connections {
   template <class G>
   static CW_FN bool answer(const G& g, const sock::service& net, sock::handle s,
                            const Engine& engine, const reception<State>& mine,
-                           conversation<State>& c) {
+                           conversation<State>& c, std::uint64_t time) {
     // Once round, and no further: others wait for their turn.
-    if (!send(g, net, s, c)) return false;
+    if (!send(g, net, s, c, time)) return false;
     if (c.sent < c.written) return true;
     std::int64_t came = 0;
     if (c.where == stage::open) {
       make_room(g, mine, c);
-      came = net.recv(g, s, c.in + c.end, mine.in_bytes - c.end, sock::at_once);
+      // Without room nothing would come, which is not the end: the engine has to go on first.
+      came = -EAGAIN;
+      if (c.end < mine.in_bytes) {
+        came = net.recv(g, s, c.in + c.end, mine.in_bytes - c.end, sock::at_once);
+      }
       if (came < 0 && came != -EAGAIN) return false;
       c.end += came > 0 ? static_cast<std::uint64_t>(came) : 0;
     }
@@ -144,24 +165,29 @@ struct serve_connections {
       c.waits = r.waits && !r.close;
       c.sent = 0;
       c.written = r.produced;
+      if (r.consumed != 0) c.since = time;
       if (r.close) c.where = stage::last_words;
-      if (!send(g, net, s, c)) return false;
+      if (!send(g, net, s, c, time)) return false;
       if (r.produced == 0 && r.consumed == 0) break;
+      // All is answered, and no answer goes on: it would have filled `out`.
+      if (c.begin == c.end && r.produced < mine.out_bytes) break;
     } while (c.sent == c.written && c.where == stage::open);
     if (c.sent < c.written) return true;
     // 0: the peer has said all; perhaps not all of it could be answered yet.
     if (c.where == stage::open) return came != 0 || (c.waits && c.begin < c.end);
     c.where = stage::leaving;
+    c.since = time;
     return net.shutdown(g, s, sock::half::send) == 0;
   }
 
   template <class G>
   static CW_FN bool send(const G& g, const sock::service& net, sock::handle s,
-                         conversation<State>& c) {
+                         conversation<State>& c, std::uint64_t time) {
     if (c.sent == c.written) return true;
     const std::int64_t n = net.send(g, s, c.out + c.sent, c.written - c.sent, sock::at_once);
     if (n < 0) return n == -EAGAIN;
     c.sent += static_cast<std::uint64_t>(n);
+    c.since = time;
     return true;
   }
 
@@ -172,6 +198,22 @@ struct serve_connections {
     if (n <= 0) return n == -EAGAIN;
     c.dropped += static_cast<std::uint64_t>(n);
     return c.dropped < most_dropped;
+  }
+
+  /// Ends the connections that keep a place for nothing: of clients that neither ask nor read any
+  /// more, and of those that were told to go and stay.
+  template <class G>
+  static CW_FN int end_overdue(const G& g, const sock::service& net, const reception<State>& mine,
+                               int count, std::uint64_t time) {
+    for (int i = count - 1; i > 0; --i) {
+      const conversation<State>& c = mine.talks[i];
+      const std::uint64_t limit = c.where == stage::open ? mine.idle_ns : mine.leave_ns;
+      if (limit == 0 || time - c.since < limit) continue;
+      // What is not read is not waited for, as it would be by close().
+      if (c.sent < c.written) net.abort(g, mine.items[i].socket);
+      count = remove(g, net, mine, i, count);
+    }
+    return count;
   }
 
   /// Moves what is left to the start when there is no room behind it.
@@ -236,6 +278,11 @@ int serve_with(const settings& s, const Engine& engine, std::uint64_t in, std::u
   r.places = static_cast<int>(std::clamp<std::uint64_t>(fit, 8, 512));
   r.in_bytes = in;
   r.out_bytes = out;
+  constexpr std::uint64_t second = 1'000'000'000;
+  constexpr std::uint64_t leave = 15;
+  const auto idle = static_cast<std::uint64_t>(s.idle);
+  r.idle_ns = idle * second;
+  r.leave_ns = (idle == 0 ? leave : std::min(idle, leave)) * second;
   const std::size_t all = static_cast<std::size_t>(s.blocks) * static_cast<std::size_t>(r.places);
   cw::buffer<sock::poll_item> items(s.device, all);
   cw::buffer<conversation<State>> talks(s.device, all);

@@ -74,13 +74,17 @@ CW_COLD CW_FN inline std::uint64_t hash_of(text t, std::uint64_t seed) noexcept 
   constexpr std::uint64_t odd = 0x9e3779b97f4a7c15;
   std::uint64_t h = seed ^ (t.size * odd);
   std::size_t i = 0;
-  while (i < t.size) {
-    std::uint64_t w = 0;
-    const std::size_t n = t.size - i < 8 ? t.size - i : 8;
-    memcpy(&w, t.data + i, n);
+  std::uint64_t w = 0;
+  for (; i + 8 <= t.size; i += 8) {  // of a size that compilers know
+    memcpy(&w, t.data + i, sizeof(w));
     h = (h ^ w) * odd;
     h ^= h >> 29U;
-    i += n;
+  }
+  if (i < t.size) {
+    w = 0;
+    memcpy(&w, t.data + i, t.size - i);
+    h = (h ^ w) * odd;
+    h ^= h >> 29U;
   }
   h *= 0xbf58476d1ce4e5b9;
   return h ^ h >> 32U;

@@ -1,6 +1,7 @@
 // The engine of the HTTP/1.1 server: pages from device memory, and one that is computed.
 #pragma once
 
+#include "http_chunks.hpp"
 #include "http_request.hpp"
 
 namespace servers {
@@ -17,10 +18,12 @@ struct http_page {
 
 /// What an engine keeps of a connection. Zeroes at the start.
 struct http_connection {
-  std::uint64_t skip;     ///< bytes of a request's body that are still to come
   std::uint64_t left;     ///< bytes of a page that are still to be sent
   const char* body;       ///< where they are
+  std::uint32_t skip;     ///< bytes of a request's body that are still to come
+  std::uint32_t allowed;  ///< bytes that a body in chunks may still have, all in all
   std::uint32_t scanned;  ///< bytes of a head that was not complete
+  chunks coded;           ///< how far that body has come
   bool closing;
 };
 
@@ -48,6 +51,7 @@ class http {
         break;
       }
       skip_body(c, in, r);
+      if (c.closing) continue;
       if (c.skip > 0 || r.consumed == in.size || answers.left() < least_room) break;
       if (!answer_one(c, in, r, answers)) break;
     }
@@ -67,17 +71,30 @@ class http {
   }
   CW_FN static void skip_body(http_connection& c, text in, step_result& r) noexcept {
     const std::size_t there = in.size - r.consumed;
-    const std::size_t n = c.skip < there ? static_cast<std::size_t>(c.skip) : there;
+    const std::size_t n = c.skip < there ? c.skip : there;
     r.consumed += n;
-    c.skip -= n;
+    c.skip -= static_cast<std::uint32_t>(n);
+    while (c.coded.inside() && r.consumed < in.size) {
+      std::size_t used = 0;
+      (void)c.coded.next(in.from(r.consumed), used);
+      r.consumed += used;
+      c.closing = c.coded.part == chunk_part::wrong || used > c.allowed;
+      if (c.closing) return;  // the answer was given; where the next request begins is not known
+      c.allowed -= static_cast<std::uint32_t>(used);
+    }
+  }
+  /// Bytes of the empty line at the start, which is let pass; 0: there is none.
+  CW_FN static std::size_t empty_line(text in) noexcept {
+    if (in[0] == '\n') return 1;
+    return in[0] == '\r' && in.size > 1 && in[1] == '\n' ? 2 : 0;
   }
 
   /// False: the head is not complete.
   [[nodiscard]] CW_FN bool answer_one(http_connection& c, text in, step_result& r,
                                       writer& out) const noexcept {
     const text rest = in.from(r.consumed);
-    if (rest[0] == '\r' || rest[0] == '\n') {  // empty lines before a request are let pass
-      ++r.consumed;
+    if (const std::size_t empty = empty_line(rest); empty > 0) {
+      r.consumed += empty;
       c.scanned = 0;
       return true;
     }
@@ -93,8 +110,12 @@ class http {
     }
     c.scanned = 0;
     r.consumed += head;
-    c.skip = q.keep_alive ? q.body : 0;
     c.closing = !q.keep_alive;
+    c.skip = c.closing ? 0 : static_cast<std::uint32_t>(q.body);
+    if (!c.closing && q.chunked) {
+      c.coded = chunks::at_start();
+      c.allowed = options_.body_bytes;
+    }
     answer(c, q, out);
     return true;
   }
@@ -103,9 +124,9 @@ class http {
     const bool head_only = equal(q.method, "HEAD");
     if (q.status != 0) return put_status_page(q, q.status, false, out);
     if (!head_only && !equal(q.method, "GET")) return put_status_page(q, 405, false, out);
-    std::size_t at = 0;
-    const text path = take_until(q.target, at, '?');
-    if (equal(path, "/compute")) return compute(q, q.target.from(at), head_only, out);
+    const http_target target = split_target(q.target);
+    const text path = target.path;
+    if (equal(path, "/compute")) return compute(q, target.query, head_only, out);
     for (std::uint32_t i = 0; i < count_; ++i) {
       const http_page& p = pages_[i];
       if (!equal(path, {p.path, p.path_bytes})) continue;
@@ -153,8 +174,6 @@ class http {
         return "404 Not Found";
       case 405:
         return "405 Method Not Allowed";
-      case 411:
-        return "411 Length Required";
       case 413:
         return "413 Content Too Large";
       case 414:

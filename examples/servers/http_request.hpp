@@ -17,7 +17,8 @@ struct http_request {
   text method;
   text target;
   bool keep_alive = false;
-  bool old = false;  ///< HTTP/1.0
+  bool old = false;      ///< HTTP/1.0
+  bool chunked = false;  ///< the body comes in chunks
   std::uint64_t body = 0;
 };
 
@@ -71,12 +72,70 @@ CW_FN inline text trim(text t) noexcept {
   return t;
 }
 
+CW_FN inline bool is_text(text t) noexcept {
+  for (std::size_t i = 0; i < t.size; ++i) {
+    if (!is_text_byte(t[i])) return false;
+  }
+  return true;
+}
+/// A length as fields tell it: digits. False when it is none; what is too long for any body is only
+/// known to be so.
+CW_FN inline bool parse_length(text t, std::uint64_t& length) noexcept {
+  constexpr std::uint64_t most = std::uint64_t{1} << 58U;
+  length = 0;
+  for (std::size_t i = 0; i < t.size; ++i) {
+    if (!is_digit(t[i])) return false;
+    length = length * 10 + static_cast<std::uint64_t>(t[i] - '0');
+    if (length > most) length = most;
+  }
+  return t.size > 0;
+}
+
+/// A host as Host and targets name it, with or without a port; also an empty one.
+CW_FN inline bool is_host(text t) noexcept {
+  for (std::size_t i = 0; i < t.size; ++i) {
+    const char c = t[i];
+    const bool other = c == ':' || c == '[' || c == ']' || c == '(' || c == ')' || c == ',' ||
+                       c == ';' || c == '=';
+    // Of a token's bytes these are not a host's.
+    const bool no = c == '#' || c == '^' || c == '`' || c == '|';
+    if (no || !(is_token_byte(c) || other)) return false;
+  }
+  return true;
+}
+
 /// Whether one of the words between commas is `word`, in any case.
 CW_FN inline bool lists_word(text words, text word) noexcept {
   for (std::size_t at = 0; at < words.size;) {
     if (equal_in_any_case(trim(take_until(words, at, ',')), word)) return true;
   }
   return false;
+}
+
+/// A request's target in its parts.
+struct http_target {
+  text host;  ///< where the target names it
+  text path;
+  text query;  ///< behind the '?'
+  bool right = true;
+};
+
+/// From "/path?query", or "http://host/path?query", as a proxy is asked and a server must take it.
+CW_FN inline http_target split_target(text t) noexcept {
+  http_target r;
+  std::size_t at = 0;
+  const bool plain = equal_in_any_case(t.first(7), "http://");
+  if (plain || equal_in_any_case(t.first(8), "https://")) {
+    const std::size_t host = plain ? 7 : 8;
+    for (at = host; at < t.size && t[at] != '/' && t[at] != '?';) ++at;
+    r.host = t.first(at).from(host);
+    r.right = r.host.size > 0 && is_host(r.host);
+  }
+  const bool names_host = at > 0;
+  r.path = take_until(t, at, '?');
+  if (names_host && r.path.size == 0) r.path = "/";
+  r.query = t.from(at);
+  return r;
 }
 
 CW_FN inline void parse_request_line(text line, http_request& r) noexcept {
@@ -86,7 +145,8 @@ CW_FN inline void parse_request_line(text line, http_request& r) noexcept {
   const text version = line.from(at);
   const bool well_formed = version.size == 8 && equal(version.first(5), "HTTP/") &&
                            is_digit(version[5]) && version[6] == '.' && is_digit(version[7]);
-  if (!is_token(r.method) || r.target.size == 0 || !well_formed) {
+  const bool target = r.target.size > 0 && split_target(r.target).right;
+  if (!is_token(r.method) || !target || !well_formed) {
     r.status = 400;
   } else if (version[5] != '1') {
     r.status = 505;
@@ -102,9 +162,33 @@ CW_FN inline void parse_request_line(text line, http_request& r) noexcept {
 struct http_fields {
   int hosts = 0;
   bool has_length = false;
-  int coding = 0;  ///< the status that refuses a body whose length is not told
+  bool has_coding = false;
+  int chunked = 0;     ///< how often the body is in chunks,
+  bool last = false;   ///< and whether that is the last that was done to it
+  bool other = false;  ///< something else was done to it, too
   bool expects = false;
 };
+
+/// What was done to the body, from first to last; also in several fields.
+CW_FN inline void parse_codings(text value, http_fields& seen) noexcept {
+  seen.has_coding = true;
+  for (std::size_t at = 0; at < value.size;) {
+    const text coding = trim(take_until(value, at, ','));
+    if (coding.size == 0) continue;
+    seen.last = equal_in_any_case(coding, "chunked");
+    seen.chunked += seen.last ? 1 : 0;
+    seen.other = seen.other || !seen.last;
+  }
+}
+
+/// The status that refuses what the fields say together; 0 when nothing does.
+CW_FN inline int judge(const http_fields& seen, bool old) noexcept {
+  if (seen.hosts > 1 || (seen.hosts == 0 && !old)) return 400;
+  if (!seen.has_coding) return 0;
+  // A body with two lengths, or with none, ends here for one server and there for another.
+  if (seen.has_length || old || !seen.last || seen.chunked > 1) return 400;
+  return seen.other ? 501 : 0;
+}
 
 CW_FN inline void parse_field(text line, const http_options& o, http_request& r,
                               http_fields& seen) noexcept {
@@ -115,22 +199,25 @@ CW_FN inline void parse_field(text line, const http_options& o, http_request& r,
     return;
   }
   const text value = trim(line.from(at));
-  if (equal_in_any_case(name, "host")) {
+  if (!is_text(value)) {
+    r.status = 400;
+  } else if (equal_in_any_case(name, "host")) {
     ++seen.hosts;
+    if (!is_host(value)) r.status = 400;
   } else if (equal_in_any_case(name, "connection")) {
     if (lists_word(value, "close")) r.keep_alive = false;
     if (r.old && lists_word(value, "keep-alive")) r.keep_alive = true;
   } else if (equal_in_any_case(name, "expect")) {
     seen.expects = true;
   } else if (equal_in_any_case(name, "transfer-encoding")) {
-    seen.coding = lists_word(value, "chunked") ? 411 : 501;
+    parse_codings(value, seen);
   } else if (equal_in_any_case(name, "content-length")) {
-    std::int64_t length = 0;
-    const bool number = parse_integer(value, length) && length >= 0;
-    const bool same = !seen.has_length || r.body == static_cast<std::uint64_t>(length);
+    std::uint64_t length = 0;
+    const bool number = parse_length(value, length);
+    const bool same = !seen.has_length || r.body == length;
     if (!number || !same) r.status = 400;
     seen.has_length = true;
-    r.body = number ? static_cast<std::uint64_t>(length) : 0;
+    r.body = length;
     if (r.body > o.body_bytes && r.status == 0) r.status = 413;
   }
 }
@@ -151,11 +238,10 @@ CW_COLD CW_FN inline http_request parse_head(text head, const http_options& o) n
     if (line.size == 0) break;
     parse_field(line, o, r, seen);
   }
-  if (r.status == 0 && (seen.hosts > 1 || (seen.hosts == 0 && !r.old))) r.status = 400;
-  // A body with two lengths ends here for one server and there for another.
-  if (r.status == 0 && seen.coding != 0) r.status = seen.has_length ? 400 : seen.coding;
+  if (r.status == 0) r.status = judge(seen, r.old);
+  r.chunked = seen.has_coding;
   // Who waits for a leave to send a body may send it or not: no request can follow.
-  if (r.status != 0 || (seen.expects && r.body > 0)) r.keep_alive = false;
+  if (r.status != 0 || (seen.expects && (r.body > 0 || r.chunked))) r.keep_alive = false;
   return r;
 }
 

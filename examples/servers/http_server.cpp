@@ -1,6 +1,7 @@
 // A web server inside a kernel: `curl http://127.0.0.1:7000/`.
 //
 //   http_server --device cpu|cuda --port 7000 [--host ADDRESS] [--blocks N] [--threads N]
+//               [--idle SECONDS]
 #include "conversation.hpp"
 #include "http_site.hpp"
 
@@ -21,7 +22,7 @@ std::vector<servers::http_content> pages() {
 int main(int argc, char** argv) {
   using namespace servers;
   return guarded([&] {
-    const settings s = parse(argc, argv, {.blocks = 64, .threads = 32});
+    const settings s = parse(argc, argv, {.blocks = 64, .threads = 32, .idle = 60});
     const http_site site(s.device, pages());
     const http engine = site.engine();
     return serve_with<http_connection>(s, by_leader<http>{engine}, engine.options().head_bytes,

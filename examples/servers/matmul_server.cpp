@@ -1,6 +1,7 @@
 // Matrix products by a kernel, for whoever sends matrices: matmul.hpp has the protocol.
 //
 //   matmul_server --device cpu|cuda --port 7000 [--host ADDRESS] [--blocks N] [--threads N]
+//                 [--idle SECONDS]
 #include "conversation.hpp"
 #include "matmul.hpp"
 
@@ -24,7 +25,7 @@ struct stateless {
 int main(int argc, char** argv) {
   using namespace servers;
   return guarded([&] {
-    const settings s = parse(argc, argv, {.blocks = 16, .threads = 256});
+    const settings s = parse(argc, argv, {.blocks = 16, .threads = 256, .idle = 0});
     const matmul_options options;
     return serve_with<no_state>(s, stateless{matmul(options)}, options.request_bytes,
                                 options.answer_bytes);

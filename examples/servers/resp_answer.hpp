@@ -5,30 +5,34 @@
 
 namespace servers {
 
+CW_FN inline void put_line_end(writer& out) noexcept {
+  out.put('\r');
+  out.put('\n');
+}
 CW_FN inline void put_status(writer& out, text t) noexcept {
   out.put('+');
   out.put(t);
-  out.put("\r\n");
+  put_line_end(out);
 }
 CW_COLD CW_FN inline void put_integer(writer& out, std::int64_t n) noexcept {
   out.put(':');
   out.put_number(n);
-  out.put("\r\n");
+  put_line_end(out);
 }
 CW_COLD CW_FN inline void put_bulk(writer& out, text t) noexcept {
   out.put('$');
   out.put_number(static_cast<std::int64_t>(t.size));
-  out.put("\r\n");
+  put_line_end(out);
   out.put(t);
-  out.put("\r\n");
-}
-CW_FN inline void put_no_bulk(writer& out) noexcept {
-  out.put("$-1\r\n");
+  put_line_end(out);
 }
 CW_COLD CW_FN inline void put_array(writer& out, std::uint64_t count) noexcept {
   out.put('*');
   out.put_number(static_cast<std::int64_t>(count));
-  out.put("\r\n");
+  put_line_end(out);
+}
+CW_FN inline void put_no_bulk(writer& out) noexcept {
+  out.put("$-1\r\n");
 }
 CW_FN inline void put_no_array(writer& out) noexcept {
   out.put("*-1\r\n");

@@ -8,7 +8,7 @@ namespace servers {
 
 /// A name of at most 8 letters as one word, whatever their case; 0 for others.
 CW_FN constexpr std::uint64_t word_of(text name) noexcept {
-  if (name.size > 8) return 0;
+  if (name.size == 0 || name.size > 8 || name[0] == 0) return 0;  // zeroes before it would not show
   std::uint64_t w = 0;
   for (std::size_t i = 0; i < name.size; ++i) {
     w = w << 8U | static_cast<unsigned char>(lower(name[i]));

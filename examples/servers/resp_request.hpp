@@ -42,7 +42,9 @@ CW_FN inline text next_bulk(const char*& at) noexcept {
 class argument_cursor {
  public:
   CW_FN argument_cursor(const arguments& a, std::uint32_t index) noexcept
-      : arguments_(&a), index_(index), at_(a.rest) {}
+      : arguments_(&a), index_(index), at_(a.rest) {
+    for (std::uint32_t i = arguments::kept; i < index && i < a.count; ++i) (void)next_bulk(at_);
+  }
   [[nodiscard]] CW_FN bool more() const noexcept { return index_ < arguments_->count; }
   [[nodiscard]] CW_FN text next() noexcept {
     const std::uint32_t i = index_++;
@@ -80,9 +82,25 @@ struct request {
 
 enum class line_state : std::uint8_t { found, incomplete, too_long, no_number };
 
+/// parse_line() for what most lines are: a few digits, and all of the line is there. False for
+/// others.
+CW_FN inline bool parse_short_line(text in, std::size_t& at, std::int64_t& value) noexcept {
+  const std::size_t begin = at + 1;
+  const std::size_t end = begin + 6 < in.size ? begin + 6 : in.size;
+  std::uint32_t sum = 0;
+  std::size_t i = begin;
+  for (; i < end && is_digit(in[i]); ++i) sum = sum * 10 + static_cast<std::uint32_t>(in[i] - '0');
+  if (i + 1 >= in.size || in[i] != '\r' || i == begin) return false;
+  if (in[begin] == '0' && i != begin + 1) return false;
+  at = i + 2;
+  value = sum;
+  return true;
+}
+
 /// The number in the line after `at`, which is its first byte. Then `at` is behind the line.
 CW_FN inline line_state parse_line(text in, std::uint32_t limit, std::size_t& at,
                                    std::int64_t& value) noexcept {
+  if (parse_short_line(in, at, value)) return line_state::found;
   const std::size_t begin = at + 1;
   std::size_t end = begin;
   while (end < in.size && in[end] != '\r') {

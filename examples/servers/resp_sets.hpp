@@ -190,6 +190,16 @@ CW_FN inline zadd_options parse_zadd_options(const arguments& args) noexcept {
 
 enum class zadd_outcome : std::uint8_t { added, changed, same, skipped, no_number };
 
+/// What is kept of a score. Redis forgets the sign of a zero, but not in sets that are large or
+/// have a long name.
+CW_FN inline double kept_score(const zset& set, text name, double score) noexcept {
+  constexpr std::uint32_t large = 128;
+  constexpr std::uint32_t long_name = 64;
+  const bool forgets =
+      set.members.count < large && set.members.longest <= long_name && name.size <= long_name;
+  return forgets && score == 0 ? 0 : score;
+}
+
 /// One member; `score` is then what it has. `made`: its entry, should it be new; else 0.
 CW_FN inline zadd_outcome add_member(const resp_call& c, heap& h, zset& set, text name, ref made,
                                      double& score, const zadd_options& o) noexcept {
@@ -197,7 +207,7 @@ CW_FN inline zadd_outcome add_member(const resp_call& c, heap& h, zset& set, tex
   ref* const link = set.members.find(a, member_hash(c, name), name);
   if (link == nullptr || *link == 0) {
     if (made == 0) return zadd_outcome::skipped;
-    set.link(a, h, made, score);
+    set.link(a, h, made, kept_score(set, name, score));
     return zadd_outcome::added;
   }
   if (made != 0) a.release(h, made);  // it was named twice
@@ -209,7 +219,7 @@ CW_FN inline zadd_outcome add_member(const resp_call& c, heap& h, zset& set, tex
     return zadd_outcome::skipped;
   }
   if (score == before) return zadd_outcome::same;
-  set.change(a, *link, score);
+  set.change(a, *link, kept_score(set, name, score));
   return zadd_outcome::changed;
 }
 

@@ -2,10 +2,12 @@
 // to stop.
 #pragma once
 
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/launch.hpp"
@@ -24,44 +26,66 @@ struct settings {
   int blocks = 2;
   int threads = 1;
   int host_threads = 1;  ///< that serve the sockets
+  int idle = 0;          ///< seconds that a connection may do nothing; 0: any number
 };
 
-/// What a GPU is asked for where the arguments do not say.
-struct gpu_shape {
-  int blocks = 2;
+/// Where the arguments do not say.
+struct defaults {
+  int blocks = 2;  ///< on a GPU
   int threads = 128;
+  int idle = -1;  ///< of connections; -1: the program has no such limit
 };
 
-/// `--device cpu|cuda --host ADDRESS --port N --blocks N --threads N --host-threads N`.
-/// Throws error(invalid_argument) for anything else.
-inline settings parse(int argc, char** argv, const gpu_shape& on_gpu = {}) {
+/// The number that stands after `name`.
+inline int parse_number(const char* program, const std::string& name, std::string_view value,
+                        int least, int most) {
+  int n = 0;
+  const char* const end = value.data() + value.size();
+  const auto [stop, wrong] = std::from_chars(value.data(), end, n);
+  if (wrong == std::errc{} && stop == end && n >= least && n <= most) return n;
+  throw cw::error(cw::errc::invalid_argument, program,
+                  name + " wants a number from " + std::to_string(least) + " to " +
+                      std::to_string(most) + ", not '" + std::string(value) + "'");
+}
+
+/// `--device cpu|cuda --host ADDRESS --port N --blocks N --threads N --host-threads N`, and
+/// `--idle SECONDS` of those that have it. Throws error(invalid_argument) for anything else.
+inline settings parse(int argc, char** argv, const defaults& otherwise = {}) {
   settings s;
   s.blocks = s.threads = 0;
+  const bool has_idle = otherwise.idle >= 0;
+  if (has_idle) s.idle = otherwise.idle;
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
     const char* const value = i + 1 < argc ? argv[i + 1] : "";
+    const auto number = [&](int least, int most) {
+      return parse_number(argv[0], name, value, least, most);
+    };
     if (name == "--device") {
       s.device = cw::device_ref::parse(value);
     } else if (name == "--host") {
       s.host = value;
     } else if (name == "--port") {
-      s.port = std::stoi(value);
+      s.port = number(0, 65535);
     } else if (name == "--blocks") {
-      s.blocks = std::stoi(value);
+      s.blocks = number(1, 65535);
     } else if (name == "--threads") {
-      s.threads = std::stoi(value);
+      s.threads = number(1, 1024);
     } else if (name == "--host-threads") {
-      s.host_threads = std::stoi(value);
+      s.host_threads = number(1, 64);
+    } else if (name == "--idle" && has_idle) {
+      s.idle = number(0, 1'000'000);
     } else {
       throw cw::error(cw::errc::invalid_argument, argv[0],
                       "'" + name +
                           "' is none of --device, --host, --port, --blocks, --threads, "
-                          "--host-threads");
+                          "--host-threads" +
+                          (has_idle ? ", --idle" : ""));
     }
   }
   const bool gpu = s.device.kind() == cw::device_kind::cuda;
-  if (s.blocks == 0) s.blocks = gpu ? on_gpu.blocks : settings{}.blocks;
-  if (s.threads == 0) s.threads = gpu ? on_gpu.threads : settings{}.threads;
+  if (s.blocks == 0) s.blocks = gpu ? otherwise.blocks : settings{}.blocks;
+  if (s.threads == 0) s.threads = gpu ? otherwise.threads : settings{}.threads;
   return s;
 }
 

@@ -93,6 +93,49 @@ TEST(Http, SkipsBodies) {
             refusal("405 Method Not Allowed", false, "\r\nAllow: GET, HEAD") + home);
 }
 
+TEST(Http, SkipsBodiesThatComeInChunks) {
+  const site s;
+  const std::string head = "Transfer-Encoding: Chunked\r\n";
+  const std::string pages = home + ok("text/plain", "");
+  for (const std::string body :
+       {"0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n",
+        "00a;x=\"y\";z\r\n0\r\n\r\nGET /\r\nF\r\n0123456789abcde\r\n0\r\n\r\n",
+        "1 \t;x\r\n0\r\n000\r\nA: b\r\nC: d\r\n\r\n"}) {
+    const std::string in = get("/", head) + body + get("/empty");
+    EXPECT_EQ(s.ask(in).text, pages) << body;
+    EXPECT_EQ(s.ask(in, {.piece = 1}).text, pages) << body;
+  }
+  for (const std::string wrong :
+       {"\r\n", "x\r\n", "-1\r\n", "5\nhello\r\n0\r\n\r\n", "5\r\nhello!\r\n",
+        "5\r\nhello\n0\r\n\r\n", "fffffffffffffffff\r\n", "100001\r\n", "5;\rx\r\n",
+        "0\r\nA: b\n\r\n", "5 x\r\n"}) {
+    const auto a = s.ask(get("/", head) + wrong + std::string(0x100010, 'a') + get("/"));
+    EXPECT_EQ(a.text, home) << wrong;
+    EXPECT_TRUE(a.closed) << wrong;
+  }
+}
+
+TEST(Http, TakesTargetsThatNameTheHost) {
+  const site s;
+  EXPECT_EQ(s.ask(get("http://here/") + get("HTTPS://here:80/empty?x") + get("http://here")).text,
+            home + ok("text/plain", "") + home);
+  EXPECT_EQ(s.ask(get("http://here/compute?n=0") + get("http://[::1]:80?n=0")).text,
+            ok("text/plain", "fibonacci(0) = 0\n") + home);
+}
+
+TEST(Http, LengthsMayBeginWithZeroes) {
+  const site s;
+  EXPECT_EQ(s.ask(get("/", "Content-Length: 00\r\n") + get("/", "Content-Length: 003\r\n") + "abc" +
+                  get("/"))
+                .text,
+            home + home + home);
+}
+
+TEST(Http, ValuesMayHaveBytesBeyondASCII) {
+  const site s;
+  EXPECT_EQ(s.ask(get("/", "A: \xc3\xa4\tb\r\n")).text, home);
+}
+
 TEST(Http, GoesOnAfterWhatItDoesNotFind) {
   const site s;
   EXPECT_EQ(s.ask(get("/none") + get("/")).text, refusal("404 Not Found", false) + home);
@@ -118,9 +161,26 @@ TEST(Http, RefusesAndCloses) {
       {get("/", "Content-Length: 1\r\nContent-Length: 2\r\n"), "400 Bad Request"},
       {get("/", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"), "400 Bad Request"},
       {get("/", "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n"), "400 Bad Request"},
-      {get("/", "Transfer-Encoding: chunked\r\n"), "411 Length Required"},
-      {get("/", "Transfer-Encoding: gzip\r\n"), "501 Not Implemented"},
+      {get("/", "Transfer-Encoding: gzip\r\n"), "400 Bad Request"},
+      {get("/", "Transfer-Encoding: \r\n"), "400 Bad Request"},
+      {get("/", "Transfer-Encoding: chunked, gzip\r\n"), "400 Bad Request"},
+      {get("/", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"), "400 Bad Request"},
+      {"GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", "400 Bad Request"},
+      {get("/", "Transfer-Encoding: gzip, chunked\r\n"), "501 Not Implemented"},
       {get("/", "Content-Length: 1048577\r\n"), "413 Content Too Large"},
+      {get("/", "Content-Length: 99999999999999999999999\r\n"), "413 Content Too Large"},
+      {get("/", "Content-Length: \r\n"), "400 Bad Request"},
+      {get("/", "Content-Length: +1\r\n"), "400 Bad Request"},
+      // A byte that some servers take for a line's end, and others do not.
+      {get("/", "A: b\rContent-Length: 5\r\n"), "400 Bad Request"},
+      {get("/", "A: b\r\r\n"), "400 Bad Request"},
+      {get("/", std::string("A: b\0c\r\n", 8)), "400 Bad Request"},
+      {get("/", "A: \x7f\r\n"), "400 Bad Request"},
+      {"\rGET / HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request"},
+      {"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", "400 Bad Request"},
+      {"GET / HTTP/1.1\r\nHost: u@x\r\n\r\n", "400 Bad Request"},
+      {get("http:///"), "400 Bad Request"},
+      {get("http://u@x/"), "400 Bad Request"},
       {"GET / HTTP/2.0\r\nHost: x\r\n\r\n", "505 HTTP Version Not Supported"},
       {get("/" + std::string(2100, 'a')), "414 URI Too Long"},
       {"GET /" + std::string(2100, 'a'), "414 URI Too Long"},

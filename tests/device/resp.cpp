@@ -178,6 +178,9 @@ TEST(Resp, KeepsMembersInOrderOfTheirScores) {
   EXPECT_EQ(s({"ZADD", "z", "LT", "CH", "7", "n"}), ":1\r\n");
   EXPECT_EQ(s({"ZADD", "z", "INCR", "0.5", "n"}), bulk("7.5"));
   EXPECT_EQ(s({"ZADD", "z", "NX", "INCR", "0.5", "n"}), "$-1\r\n");
+  // Words that are not at hand were not skipped.
+  EXPECT_EQ(s({"ZADD", "z", "XX", "GT", "CH", "8.5", "n"}), ":1\r\n");
+  EXPECT_EQ(s({"ZADD", "z", "XX", "LT", "CH", "INCR", "-1", "n"}), bulk("7.5"));
   EXPECT_EQ(s({"ZPOPMIN", "z", "0"}), "*0\r\n");
   EXPECT_EQ(s({"ZPOPMIN", "z"}), array({"first", "-inf"}));
   EXPECT_EQ(s({"ZPOPMIN", "z", "3"}), array({"c", "0.10000000000000001", "a", "1", "b", "1"}));
@@ -193,6 +196,11 @@ TEST(Resp, KeepsMembersInOrderOfTheirScores) {
             "-ERR GT, LT, and/or NX options at the same time are not compatible\r\n");
   EXPECT_EQ(s({"ZADD", "z", "INCR", "1", "a", "2", "b"}),
             "-ERR INCR option supports a single increment-element pair\r\n");
+  EXPECT_EQ(s({"ZADD", "q", "INCR", "-0", "a"}), bulk("-0"));
+  EXPECT_EQ(s({"ZADD", "q", "-0", "b"}), ":1\r\n");
+  EXPECT_EQ(s({"ZPOPMIN", "q", "2"}), array({"a", "0", "b", "0"}));
+  s({"ZADD", "q", "-0", std::string(65, 'l')});
+  EXPECT_EQ(s({"ZPOPMIN", "q"}), array({std::string(65, 'l'), "-0"}));
   s({"ZADD", "z", "inf", "a"});
   EXPECT_EQ(s({"ZADD", "z", "INCR", "-inf", "a"}),
             "-ERR resulting score is not a number (NaN)\r\n");
@@ -273,6 +281,8 @@ TEST(Resp, CountsTheWordsOfRequests) {
 TEST(Resp, NamesWhatItDoesNotKnow) {
   const server s;
   EXPECT_EQ(s({"FOO"}), "-ERR unknown command 'FOO', with args beginning with: \r\n");
+  EXPECT_EQ(s({std::string("\0get", 4), "a"}),
+            "-ERR unknown command '', with args beginning with: 'a' \r\n");
   EXPECT_EQ(s({"flushalls", "a\r\nb", "c"}),
             "-ERR unknown command 'flushalls', with args beginning with: 'a  b' 'c' \r\n");
   EXPECT_EQ(s({"CONFIG", "KEEP"}), "-ERR unknown subcommand 'KEEP'. Try CONFIG HELP.\r\n");

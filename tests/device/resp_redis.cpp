@@ -109,6 +109,10 @@ class requests {
         {"zadd", "k", "xx", "incr", "f", "v"},
         {"zadd", "k", "gt", "lt", "f", "v"},
         {"zadd", "k", "nx", "xx", "f", "v"},
+        {"zadd", "k", "xx", "gt", "ch", "f", "v"},
+        {"zadd", "k", "gt", "ch", "incr", "f", "v"},
+        {"zadd", "k", "ch", "ch", "xx", "lt", "f", "v", "f", "v"},
+        {"zadd", "k", "xx", "gt", "ch", "incr", "f", "v", "f", "v"},
         {"zpopmin", "k"},
         {"zpopmin", "k", "i"},
         {"dbsize"},
@@ -117,6 +121,8 @@ class requests {
         {"config", "get", "appendonly"},
         {"config", "v"},
         {"nonsense", "v", "v"},
+        {std::string("\0get", 4), "k"},
+        {std::string("get\0", 4), "k"},
         {"command", "v", "v"}};
     std::vector<std::string> words = forms[pick(forms.size())];
     for (std::size_t i = 1; i < words.size(); ++i) {
