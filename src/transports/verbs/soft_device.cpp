@@ -58,11 +58,7 @@ class local_wire final : public wire {
     }
     there.post([here = &self_, &there, r = request(r), load]() mutable {
       r.payload = load->pieces();
-      auto [a, reply] = pack(there.respond(r));
-      here->post([here, a, reply]() mutable {
-        a.payload = reply->pieces();
-        here->deliver(a);
-      });
+      here->post([here, l = pack(there.respond(r))] { hand_over(*here, l); });
     });
     return true;
   }
@@ -72,9 +68,7 @@ class local_wire final : public wire {
     for (; !late_.empty() && late_.front().due <= clock::now(); any = true) {
       const letter next = std::move(late_.front());
       late_.pop_front();  // before: what is delivered may add others
-      answer a = next.what;
-      a.payload = next.load->pieces();
-      self_.deliver(a);
+      hand_over(self_, next);
     }
     return any;
   }
@@ -103,31 +97,35 @@ class local_wire final : public wire {
     bool read_ = false;
   };
 
+  /// An answer that is not delivered yet, and what it points to.
   struct letter {
-    clock::time_point due;
     answer what;
     std::shared_ptr<const parcel> load;
+    clock::time_point due{};
   };
 
-  /// An answer that is not delivered yet, and what it points to.
-  static std::pair<answer, std::shared_ptr<const parcel>> pack(answer a) {
+  static letter pack(answer a) {
     auto load = std::make_shared<const parcel>(a.payload);
     if (!load->was_read()) {
       a.what = answer::kind::refused;
       a.why = mlx5::syndrome::remote_operation;
     }
     a.payload = {};
-    return {a, std::move(load)};
+    return {a, std::move(load), {}};
+  }
+  static void hand_over(soft_nic& to, const letter& l) {
+    answer a = l.what;
+    a.payload = l.load->pieces();
+    to.deliver(a);
   }
 
   /// In the order of requests, as from everywhere.
   void answer_late(const request& r) {
-    auto [a, load] = pack(self_.respond(r));
+    letter l = pack(self_.respond(r));
     const auto most = static_cast<std::uint64_t>(most_late_.count());
-    const std::chrono::nanoseconds late(most == 0 ? 0 : random_() % most);
-    clock::time_point due = clock::now() + late;
-    if (!late_.empty()) due = std::max(due, late_.back().due);
-    late_.push_back({due, a, std::move(load)});
+    l.due = clock::now() + std::chrono::nanoseconds(most == 0 ? 0 : random_() % most);
+    if (!late_.empty()) l.due = std::max(l.due, late_.back().due);
+    late_.push_back(std::move(l));
   }
 
   soft_nic& self_;
