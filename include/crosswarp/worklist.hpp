@@ -93,7 +93,12 @@ class worklist {
   }
 
   /// Of this rank, since the last reset; when the kernel has ended.
-  [[nodiscard]] device::worklist_counts counts() const { return words_.read().front().counts; }
+  [[nodiscard]] device::worklist_counts counts() const {
+    // These words alone: others may still tell this rank of an end.
+    device::worklist_counts own;
+    exec::copy_now(world_.options().device, &own, &words_.data()->counts, sizeof(own));
+    return own;
+  }
 
   /// What this rank's workers lacked in a run that ended with `timeout`, and what to enlarge, for
   /// people; empty when they had room: then nothing was done anywhere, or other ranks' had none.
