@@ -4,19 +4,14 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 
 namespace crosswarp::tool {
-namespace {
 
-void tell_until(const std::stop_token& end, const std::string& what) {
-  std::mutex mutex;
-  std::condition_variable_any ended;
-  std::unique_lock lock(mutex);
+void progress::tell_until(const std::stop_token& end, const std::string& what) {
+  std::unique_lock lock(mutex_);
   int seconds = 0;
   while (
-      !ended.wait_for(lock, end, std::chrono::seconds(1), [&] { return end.stop_requested(); })) {
+      !ended_.wait_for(lock, end, std::chrono::seconds(1), [&] { return end.stop_requested(); })) {
     fmt::print(stderr, "\r{}: {} s\033[K", what, ++seconds);
     std::fflush(stderr);
   }
@@ -24,11 +19,9 @@ void tell_until(const std::stop_token& end, const std::string& what) {
   std::fflush(stderr);
 }
 
-}  // namespace
-
 progress::progress(const std::string& what) {
   if (isatty(STDERR_FILENO) == 0) return;
-  teller_ = std::jthread([what](const std::stop_token& end) { tell_until(end, what); });
+  teller_ = std::jthread([this, what](const std::stop_token& end) { tell_until(end, what); });
 }
 
 }  // namespace crosswarp::tool

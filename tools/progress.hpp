@@ -1,6 +1,8 @@
 // What takes long, on a terminal.
 #pragma once
 
+#include <condition_variable>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -13,7 +15,10 @@ class progress {
   explicit progress(const std::string& what);
 
  private:
-  std::jthread teller_;
+  void tell_until(const std::stop_token& end, const std::string& what);
+  std::mutex mutex_;
+  std::condition_variable_any ended_;
+  std::jthread teller_;  // last: it ends before what it waits with
 };
 
 }  // namespace crosswarp::tool

@@ -310,7 +310,9 @@ class communicator {
                            std::size_t rows, std::size_t hidden, int type, int narrow,
                            std::optional<address> on) {
     constexpr const char* name = "all_reduce_quantise";
-    const auto quantise = [&]<class T, class F>(T /*of*/, F /*into*/) {
+    const auto quantise = [&](auto of, auto into) {
+      using T = decltype(of);
+      using F = decltype(into);
       const device::quantise_rows<T, F> what{static_cast<F*>(to(out)),
                                              static_cast<T*>(to(sum)),
                                              static_cast<const T*>(from(in)),
