@@ -141,11 +141,14 @@ void worker::attend_by(F&& work) noexcept {
 }
 
 bool worker::lend() noexcept {
+  // What answers a peer of this machine comes within this time; to sleep costs a core that has to
+  // be woken, twice for each byte that goes there and back.
+  constexpr std::chrono::microseconds patience(200);
   lends_.fetch_add(1, std::memory_order_relaxed);
   bool idle = false;
   (void)work_in_turn([&] {
     const bool any = turn();
-    idle = !any && now_ - last_ > std::chrono::microseconds(10);
+    idle = !any && now_ - last_ > patience;
     return any;
   });
   return idle;
