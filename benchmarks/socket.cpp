@@ -138,9 +138,20 @@ class socket_bench {
     const int n = setup_.quick ? 1 : 5;
     const std::size_t bytes = static_cast<std::size_t>(n) << 22U;
     std::vector<row> all;
-    all.push_back(beside("1 byte there and back", "us",
-                         [&](std::uint16_t p) { return round_trip(p, 1000 * n); }));
-    all.back().bytes = 1;
+    const auto trips = [&](std::uint16_t p) { return round_trip(p, 1000 * n); };
+    const auto one_byte = [&](const std::string& where) {
+      all.push_back(beside("1 byte there and back, " + where, "us", trips));
+      all.back().bytes = 1;
+    };
+    {
+      const placement on(placement::cores::one);
+      one_byte("client and server on one core");
+    }
+    if (placement::has_two()) {
+      const placement on(placement::cores::two);
+      one_byte("client and server on a core each");
+    }
+    one_byte("on cores that Linux chooses");
     all.push_back(beside("one stream there and back", "GB/s",
                          [&](std::uint16_t p) { return stream_rate(p, 1, 8 * bytes); }));
     all.push_back(beside("32 streams there and back", "GB/s",

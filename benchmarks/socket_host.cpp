@@ -15,6 +15,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <sstream>
 #include <vector>
 
@@ -274,6 +275,53 @@ idle_connections::~idle_connections() {
 
 std::uint16_t free_port() {
   return epoll_echo().port();
+}
+
+namespace {
+
+std::vector<int> cores_of_process() {
+  cpu_set_t mine;
+  if (sched_getaffinity(getpid(), sizeof(mine), &mine) != 0) {
+    throw error::from_errno(errno, "sched_getaffinity");
+  }
+  std::vector<int> cores;
+  for (int c = 0; c < CPU_SETSIZE; ++c) {
+    if (CPU_ISSET(c, &mine)) cores.push_back(c);
+  }
+  return cores;
+}
+
+void move_thread(pid_t thread, const cpu_set_t& to) {
+  // One that has ended meanwhile needs no core.
+  if (sched_setaffinity(thread, sizeof(to), &to) != 0 && errno != ESRCH) {
+    throw error::from_errno(errno, "sched_setaffinity");
+  }
+}
+
+}  // namespace
+
+bool placement::has_two() {
+  return cores_of_process().size() > 1;
+}
+
+placement::placement(cores c) {
+  const std::vector<int> mine = cores_of_process();
+  const pid_t self = gettid();
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const pid_t thread = std::stoi(task.path().filename().string());
+    cpu_set_t to;
+    if (sched_getaffinity(thread, sizeof(to), &to) != 0) continue;  // it has ended
+    before_[thread] = to;
+    CPU_ZERO(&to);
+    CPU_SET(c == cores::one || thread == self ? mine.front() : mine.back(), &to);
+    move_thread(thread, to);
+  }
+}
+
+placement::~placement() {
+  for (const auto& [thread, its] : before_) {
+    (void)sched_setaffinity(thread, sizeof(its), &its);  // one may have ended
+  }
 }
 
 program::program(const std::string& path, const std::string& arguments, std::uint16_t port) {

@@ -1,11 +1,13 @@
 // The host's half of bench socket: clients, and a server written for epoll to compare with.
 #pragma once
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -57,6 +59,23 @@ double round_trip(std::uint16_t port, int rounds);
 double stream_rate(std::uint16_t port, int streams, std::size_t bytes);
 /// Connect, one byte there and back, close; connections per second, one after the other.
 double connection_rate(std::uint16_t port, int count);
+
+/// While this lives, the calling thread runs on one core that it may use, and all others that the
+/// process has now on the same one, or on another. How fast a byte comes back depends on that more
+/// than on the server: a core that sleeps has to be woken.
+class placement {
+ public:
+  enum class cores { one, two };
+  explicit placement(cores c);
+  ~placement();
+  placement(const placement&) = delete;
+  placement& operator=(const placement&) = delete;
+  /// Whether the process may use two cores.
+  static bool has_two();
+
+ private:
+  std::map<pid_t, cpu_set_t> before_;
+};
 
 /// A program that runs while this lives.
 class program {
