@@ -197,6 +197,7 @@ int main(int argc, char** argv) {
         others.push_back(argv[i]);
       }
     }
-    return fetch(parse(static_cast<int>(others.size()), others.data()), path);
+    return fetch(parse(static_cast<int>(others.size()), others.data(), {.own = " [--path PATH]"}),
+                 path);
   });
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -33,7 +34,8 @@ struct settings {
 struct defaults {
   int blocks = 2;  ///< on a GPU
   int threads = 128;
-  int idle = -1;  ///< of connections; -1: the program has no such limit
+  int idle = -1;         ///< of connections; -1: the program has no such limit
+  const char* own = "";  ///< options that the program reads itself, for its usage
 };
 
 /// The number that stands after `name`.
@@ -48,8 +50,17 @@ inline int parse_number(const char* program, const std::string& name, std::strin
                       std::to_string(most) + ", not '" + std::string(value) + "'");
 }
 
+inline void print_usage(const char* program, const defaults& otherwise) {
+  std::printf(
+      "Usage: %s [--device cpu|cuda] [--host ADDRESS] [--port N] [--blocks N] [--threads N]\n"
+      "       [--host-threads N]%s%s\n"
+      "Without them: the CPU, 127.0.0.1, port 7000, one host thread.\n",
+      program, otherwise.idle >= 0 ? " [--idle SECONDS]" : "", otherwise.own);
+}
+
 /// `--device cpu|cuda --host ADDRESS --port N --blocks N --threads N --host-threads N`, and
-/// `--idle SECONDS` of those that have it. Throws error(invalid_argument) for anything else.
+/// `--idle SECONDS` of those that have it. Throws error(invalid_argument) for anything else. With
+/// `--help` the program ends here.
 inline settings parse(int argc, char** argv, const defaults& otherwise = {}) {
   settings s;
   s.blocks = s.threads = 0;
@@ -57,6 +68,10 @@ inline settings parse(int argc, char** argv, const defaults& otherwise = {}) {
   if (has_idle) s.idle = otherwise.idle;
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
+    if (name == "--help" || name == "-h") {
+      print_usage(argv[0], otherwise);
+      std::exit(EXIT_SUCCESS);
+    }
     const char* const value = i + 1 < argc ? argv[i + 1] : "";
     const auto number = [&](int least, int most) {
       return parse_number(argv[0], name, value, least, most);

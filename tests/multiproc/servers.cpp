@@ -445,6 +445,17 @@ TEST(Servers, RefuseArgumentsThatTheyDoNotKnow) {
   EXPECT_THAT(p.err(), HasSubstr("'--speed' is none of --device, --host, --port"));
 }
 
+TEST(Servers, SayHowTheyAreUsed) {
+  for (const char* name : {"echo_server", "http_server", "http_client"}) {
+    process p(example(name, {"--help"}));
+    ASSERT_TRUE(p.wait(limit));
+    EXPECT_EQ(p.code(), 0);
+    EXPECT_THAT(p.out(), HasSubstr("[--device cpu|cuda]"));
+    const bool has_limit = p.out().find("[--idle SECONDS]") != std::string::npos;
+    EXPECT_EQ(has_limit, std::string_view(name) == "http_server");
+  }
+}
+
 TEST(Servers, SayWhatIsWrongWithANumber) {
   for (const char* wrong : {"abc", "", "-1", "65536", "80x", "99999999999"}) {
     process p(example("http_server", {"--port", wrong}));
