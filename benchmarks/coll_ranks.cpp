@@ -1,7 +1,9 @@
 // Benchmarks of collectives: what kernels see, and what a host that queues them sees.
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <thread>
 
 #include "crosswarp/coll.hpp"
 #include "crosswarp/world_launch.hpp"
@@ -50,8 +52,44 @@ row coll_row(const world& w, const char* what, std::size_t bytes) {
   return r;
 }
 
+/// The barest that ranks can do which share cores: each writes a word, and gives its core away
+/// until all others have. So it is what the system's turns cost, whatever is sent.
+class bare_meetings {
+ public:
+  explicit bare_meetings(world& w) : w_(w), words_(w, dev::line_bytes / sizeof(std::uint64_t)) {}
+
+  /// Whether there is such a thing: processors that see each other's memory.
+  [[nodiscard]] bool possible() const {
+    bool all = !on_gpu(w_);
+    for (int pe = 0; pe < w_.size(); ++pe) all = all && words_.device().find(pe) != nullptr;
+    return all;
+  }
+  /// Microseconds of each of `rounds`.
+  double take(int rounds) {
+    const dev::symmetric<std::uint64_t> words = words_.device();
+    w_.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < rounds; ++i) {
+      ++step_;
+      std::atomic_ref(*words.local()).store(step_, std::memory_order_release);
+      for (int pe = 0; pe < w_.size(); ++pe) {
+        while (std::atomic_ref(*words.at(pe)).load(std::memory_order_acquire) < step_) {
+          std::this_thread::yield();
+        }
+      }
+    }
+    const std::chrono::duration<double, std::micro> t = std::chrono::steady_clock::now() - begin;
+    return t.count() / rounds;
+  }
+
+ private:
+  world& w_;
+  symmetric_buffer<std::uint64_t> words_;
+  std::uint64_t step_ = 0;
+};
+
 row in_kernel(world& w, const setup& s, const coll& all, const symmetric_buffer<float>& data,
-              std::size_t bytes) {
+              std::size_t bytes, bare_meetings& bare) {
   const int rounds = rounds_for(bytes);
   const int most = std::min(all.device().channels(), on_gpu(w) ? 128 / w.size() : 1);
   const launch_shape shape{
@@ -60,7 +98,10 @@ row in_kernel(world& w, const setup& s, const coll& all, const symmetric_buffer<
   buffer<double> took(w.options().device, 1);
   buffer<status> outcome(w.options().device, 1);
   samples all_samples;
+  samples limit;
+  const bool is_small = bytes <= 2048 && bare.possible();
   for (int i = 0; i < (s.quick ? 3 : 11); ++i) {
+    if (is_small) limit.add(bare.take(rounds));
     w.barrier();
     launch(w, shape, all_reduces{}, all.device(), data.device(), bytes / sizeof(float),
            bytes > 16U << 10U, rounds, took.data(), outcome.data());
@@ -72,6 +113,7 @@ row in_kernel(world& w, const setup& s, const coll& all, const symmetric_buffer<
   }
   row r = coll_row(w, "all_reduce of floats in a kernel", bytes);
   all_samples.fill(r);
+  if (is_small) r.limit = limit.median();
   return r;
 }
 
@@ -200,8 +242,9 @@ std::vector<row> all_reduce_rows(world& w, const setup& s) {
   std::vector<row> rows;
   coll all(w);
   const symmetric_buffer<float> data(w, s.bytes_to / sizeof(float));
+  bare_meetings bare(w);
   for (const std::size_t bytes : sizes_of(s)) {
-    rows.push_back(in_kernel(w, s, all, data, bytes));
+    rows.push_back(in_kernel(w, s, all, data, bytes, bare));
     rows.push_back(on_stream(w, s, all, data, bytes));
   }
   return rows;
