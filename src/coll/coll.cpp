@@ -242,8 +242,9 @@ void coll::check(stream* on) {
   };
   try {
     s.sync();
-  } catch (const error&) {
-    disagree();  // and another rank has ended the world for it
+  } catch (const error& e) {
+    // A mistake of this rank's says more than what came of it.
+    if (e.code() != errc::invalid_argument) disagree();  // another rank has ended the world for it
     throw;
   }
   disagree();

@@ -112,10 +112,12 @@ std::string words_of(const description& d) {
 
 std::string explain(const outcome& o, int who) {
   if (o.mine.head == 0) {
-    return std::string(who < 0 ? "ranks made different calls"
-                               : "it made another call than this rank") +
-           ", or with other counts, lengths of messages, types, operations, roots or places in "
-           "symmetric or registered memory";
+    const std::string differ =
+        " with other counts, lengths of messages, types, operations, roots or places in symmetric "
+        "or registered memory";
+    if (who >= 0) return "it made another call than this rank, or" + differ;
+    return "ranks made different calls, or" + differ +
+           "; or calls of one rank on several streams were under way at once";
   }
   const std::string mine = words_of(o.mine);
   if (o.theirs.head == 0) return "it made another call than this rank's " + mine;

@@ -631,6 +631,100 @@ TEST(Groups, OfDifferentSizesTakeTurnsOnOneChannel) {
   });
 }
 
+// ---- two groups of a rank in one channel, which checked builds notice
+
+/// The first block waits in the channel for a rank that comes later; the second one, by mistake,
+/// uses the same channel meanwhile.
+struct two_in_one {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, std::int32_t* data,
+                        std::uint32_t* began, bool by_messages, status* out) const {
+    const dev::device_atomic<std::uint32_t> turn(*began);
+    const auto g = k.block();
+    if (k.block_index() == 1) {
+      const dev::wait_limits long_enough{};
+      const auto come = [&] { return turn.load(dev::order::relaxed) != 0; };
+      if (dev::poll_until(g, come, long_enough) != status::ok) return;
+      // The other block has told, and goes into the channel: it is there for long.
+      const auto never = [] { return false; };
+      (void)dev::poll_until(g, never, long_enough.within(100'000'000));
+    } else if (k.thread_index() == 0) {
+      turn.store(1, dev::order::relaxed);
+    }
+    const status s = by_messages ? with.receive(g, data + 8 * k.block_index(), 8, 1)
+                                 : with.all_reduce(g, data + 8 * k.block_index(), data, 8);
+    if (k.thread_index() == 0) out[k.block_index()] = s;
+  }
+};
+
+void put_two_in_one(bool by_messages) {
+  std::atomic<bool> is_over = false;
+  cw::run_local(2, roomy(), [&](cw::world& w) {
+    const cw::coll all(w, {.channels = 2, .shelf_bytes = 4096});
+    const cw::buffer<std::int32_t> data(w.options().device, 24);
+    const cw::buffer<std::uint32_t> began(w.options().device, 1);
+    const cw::buffer<status> out(w.options().device, 2);
+    w.barrier();
+    if (w.rank() == 1) {  // its memory stays until rank 0 has been told
+      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    try {
+      cw::launch(w.stream(), {.blocks = 2, .threads = 4}, two_in_one{}, all.device(), data.data(),
+                 began.data(), by_messages, out.data());
+      w.stream().sync();
+      ADD_FAILURE() << "nobody was told";
+    } catch (const cw::error& e) {
+      EXPECT_EQ(e.code(), cw::errc::invalid_argument) << e.what();
+      EXPECT_NE(std::string(e.what()).find("in one channel at the same time"), std::string::npos)
+          << e.what();
+    }
+    EXPECT_EQ(out.read(), std::vector<status>(2, status::invalid));
+    is_over = true;
+  });
+}
+
+TEST(TwoGroupsInOneChannel, AreAnErrorThatSaysSoInCheckedBuilds) {
+  if (CROSSWARP_CHECKED == 0) GTEST_SKIP() << "not a checked build";
+  if (test_device().kind() != cw::device_kind::cpu) GTEST_SKIP() << "told on CPUs alone";
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  put_two_in_one(false);
+  put_two_in_one(true);
+}
+
+TEST(TwoStreamsAtOnce, AreAnErrorThatSaysSoInCheckedBuilds) {
+  if (CROSSWARP_CHECKED == 0) GTEST_SKIP() << "not a checked build";
+  if (test_device().kind() != cw::device_kind::cpu) GTEST_SKIP() << "told on CPUs alone";
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  std::atomic<bool> is_over = false;
+  cw::run_local(2, roomy(), [&](cw::world& w) {
+    cw::coll all(w);
+    cw::stream other(w.options().device);
+    const cw::buffer<float> data(w.options().device, 8);
+    w.barrier();
+    if (w.rank() == 1) {
+      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    all.all_reduce(data.data(), data.data(), 8);
+    all.all_reduce(data.data(), data.data(), 8, cw::coll_op::sum, &other);
+    int told = 0;
+    for (cw::stream* const on : {&w.stream(), &other}) {
+      try {
+        all.check(on);
+        ADD_FAILURE() << "nobody was told";
+      } catch (const cw::error& e) {
+        const std::string text = e.what();
+        if (text.find("in one channel at the same time") != std::string::npos) ++told;
+        EXPECT_TRUE(e.code() == cw::errc::invalid_argument ||
+                    text.find("on several streams") != std::string::npos)
+            << text;
+      }
+    }
+    EXPECT_EQ(told, 1);  // by the stream whose call came second
+    is_over = true;
+  });
+}
+
 // ---- channels
 
 /// What block b adds up in its round: no two of them are the same.
