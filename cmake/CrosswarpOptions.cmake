@@ -1,6 +1,6 @@
 # What can be switched, what was found, and the summary that says both.
 
-option(CROSSWARP_CHECKED "CPU kernels report scopes that are too narrow; deterministic schedules" OFF)
+option(CROSSWARP_CHECKED "CPU kernels report scopes that are too narrow and channels of collectives used twice at once; deterministic schedules" OFF)
 option(CROSSWARP_WERROR "Warnings are errors" OFF)
 option(CROSSWARP_TOOLS "Build the crosswarp command" ${PROJECT_IS_TOP_LEVEL})
 option(CROSSWARP_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})

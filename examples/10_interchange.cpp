@@ -3,10 +3,10 @@
 //   build/release/examples/10_interchange
 //   build/release/examples/10_interchange cuda           or CROSSWARP_DEVICE=cuda
 #include <cstdio>
-#include <cstdlib>
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/launch.hpp"
+#include "crosswarp/options.hpp"
 #include "crosswarp/rdma.hpp"
 
 namespace cw = crosswarp;
@@ -110,8 +110,8 @@ void interchange(cw::device_ref device) {
 
 int main(int argc, char** argv) {
   try {
-    const char* const chosen = argc > 1 ? argv[1] : std::getenv("CROSSWARP_DEVICE");
-    interchange(cw::device_ref::parse(chosen != nullptr ? chosen : "cpu"));
+    const auto chosen = argc > 1 ? argv[1] : cw::options::read("CROSSWARP_DEVICE").value_or("cpu");
+    interchange(cw::device_ref::parse(chosen));
     std::printf("  Resources cleaned up\n\n=== Example completed successfully! ===\n");
     return 0;
   } catch (const std::exception& e) {

@@ -210,7 +210,8 @@ class coll {
   void forget_recorded();
 
   /// Waits for the stream. Throws what has gone wrong: error(asymmetric) when ranks called
-  /// different things, error(timeout, peer_lost, aborted). Then this object is of no more use.
+  /// different things, with a rank that did and, when it is mapped, what; error(timeout, peer_lost,
+  /// aborted). Then this object is of no more use.
   void check(stream* on = nullptr);
 
  private:

@@ -452,6 +452,8 @@ def test_ranks_that_differ_are_told():
         with pytest.raises(crosswarp.Error) as told:
             coll.all_reduce(np.ones(10 + world.rank, np.float32))
         assert told.value.code == "asymmetric"
+        for rank in range(2):
+            assert f"all_reduce of {10 + rank} f32, sum" in str(told.value)
 
     on_ranks(2, rank_main)
 

@@ -139,7 +139,7 @@ class Native:
 @pytest.fixture
 def coll(monkeypatch):
     with crosswarp.World(device="cpu", heap=1 << 20) as world:
-        monkeypatch.setattr(crosswarp._coll._crosswarp, "Coll", Native)
+        monkeypatch.setattr(crosswarp._crosswarp, "Coll", Native)
         monkeypatch.setattr(crosswarp.World, "device", "cuda:0")
         yield crosswarp.Coll(world)
         monkeypatch.undo()

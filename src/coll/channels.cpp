@@ -97,9 +97,12 @@ std::size_t channel_set::own_place() const {
 // All channels have the same.
 fault_word channel_set::failed() const {
   std::uint32_t word = 0;
-  exec::copy_now(peers.device(), &word,
-                 work.data() + own_place() + device::coll::failed_offset(view.size), sizeof(word));
+  exec::copy_now(peers.device(), &word, failed_word(), sizeof(word));
   return word;
+}
+
+std::byte* channel_set::failed_word() const {
+  return work.data() + own_place() + device::coll::failed_offset(view.size);
 }
 
 std::vector<device::peer> channel_set::peers_of(const world& w) const {

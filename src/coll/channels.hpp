@@ -41,6 +41,8 @@ struct channel_set {
 
   /// The fault word that calls return: 0, or a status, and the rank that disagrees if it is known.
   [[nodiscard]] fault_word failed() const;
+  /// Where it is; each channel has its own.
+  [[nodiscard]] std::byte* failed_word() const;
 
   std::size_t channel_bytes;
   std::size_t rank_bytes;  // of all channels

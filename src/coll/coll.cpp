@@ -145,7 +145,7 @@ void coll::all_reduce(void* out, const void* in, std::size_t count, data_type ty
              state_->on(on).is_recording()) {
     state_->note_recorded(c, bytes);
   }
-  state_->reduce(coll_impl::reduction_kind::all_reduce, c, type,
+  state_->reduce(coll_impl::collective::all_reduce, c, type,
                  state_->shape_for(bytes, how.blocks, how.algorithm == coll_algorithm::push), on);
 }
 
@@ -158,7 +158,7 @@ void coll::reduce(void* out, const void* in, std::size_t count, data_type type, 
   call c = state_->make(out, in, count);
   c.op = op;
   c.root = root;
-  state_->reduce(coll_impl::reduction_kind::reduce, c, type,
+  state_->reduce(coll_impl::collective::reduce, c, type,
                  state_->shape_for(bytes, state_->blocks_for(bytes), false), on);
 }
 
@@ -168,14 +168,14 @@ void coll::reduce_scatter(void* out, const void* in, std::size_t count, data_typ
   const std::size_t bytes = state_->bytes_of_all("reduce_scatter", count, size_of(type));
   call c = state_->make(out, in, count);
   c.op = op;
-  state_->reduce(coll_impl::reduction_kind::reduce_scatter, c, type,
+  state_->reduce(coll_impl::collective::reduce_scatter, c, type,
                  state_->shape_for(bytes, state_->blocks_for(bytes), false), on);
 }
 
 void coll::all_gather(void* out, const void* in, std::size_t bytes, stream* on) {
   state::need_both("all_gather", out, in, bytes);
   (void)state_->bytes_of_all("all_gather", bytes, 1);
-  state_->move(coll_impl::move_kind::all_gather, state_->make(out, in, bytes), on);
+  state_->move(coll_impl::collective::all_gather, state_->make(out, in, bytes), on);
 }
 
 void coll::broadcast(void* data, std::size_t bytes, int root, stream* on) {
@@ -184,7 +184,7 @@ void coll::broadcast(void* data, std::size_t bytes, int root, stream* on) {
   (void)state::bytes_of("broadcast", bytes, 1);
   call c = state_->make(data, data, bytes);
   c.root = root;
-  state_->move(coll_impl::move_kind::broadcast, c, on);
+  state_->move(coll_impl::collective::broadcast, c, on);
 }
 
 void coll::gather(void* out, const void* in, std::size_t bytes, int root, stream* on) {
@@ -194,7 +194,7 @@ void coll::gather(void* out, const void* in, std::size_t bytes, int root, stream
   (void)state_->bytes_of_all("gather", bytes, 1);
   call c = state_->make(out, in, bytes);
   c.root = root;
-  state_->move(coll_impl::move_kind::gather, c, on);
+  state_->move(coll_impl::collective::gather, c, on);
 }
 
 void coll::scatter(void* out, const void* in, std::size_t bytes, int root, stream* on) {
@@ -204,17 +204,17 @@ void coll::scatter(void* out, const void* in, std::size_t bytes, int root, strea
   (void)state_->bytes_of_all("scatter", bytes, 1);
   call c = state_->make(out, in, bytes);
   c.root = root;
-  state_->move(coll_impl::move_kind::scatter, c, on);
+  state_->move(coll_impl::collective::scatter, c, on);
 }
 
 void coll::all_to_all(void* out, const void* in, std::size_t bytes, stream* on) {
   state::need_both("all_to_all", out, in, bytes);
   (void)state_->bytes_of_all("all_to_all", bytes, 1);
-  state_->move(coll_impl::move_kind::all_to_all, state_->make(out, in, bytes), on);
+  state_->move(coll_impl::collective::all_to_all, state_->make(out, in, bytes), on);
 }
 
 void coll::barrier(stream* on) {
-  state_->move(coll_impl::move_kind::barrier, state_->make(nullptr, nullptr, 0), on);
+  state_->move(coll_impl::collective::barrier, state_->make(nullptr, nullptr, 0), on);
 }
 
 // ---- memory of the caller
@@ -235,24 +235,20 @@ void coll::forget_recorded() {
 void coll::check(stream* on) {
   stream& s = state_->on(on);
   const auto disagree = [&] {
-    if (*state_->outcome.data() != status::invalid) return;
-    const int who = fault_rank(state_->queued.failed());
-    throw error(errc::asymmetric, "coll",
-                who < 0 ? "ranks made different calls, or with other counts, lengths of messages, "
-                          "types, operations, roots or places in symmetric or registered memory"
-                        : "it made another call than this rank, or with another count, length of a "
-                          "message, type, operation, root or place in symmetric or registered "
-                          "memory",
-                who);
+    const coll_impl::outcome& o = *state_->outcome.data();
+    if (o.worst != static_cast<std::int32_t>(status::invalid)) return;
+    const int who = o.who >= 0 ? o.who : fault_rank(state_->queued.failed());
+    throw error(errc::asymmetric, "coll", coll_impl::explain(o, who), who);
   };
   try {
     s.sync();
-  } catch (const error&) {
-    disagree();  // and another rank has ended the world for it
+  } catch (const error& e) {
+    // A mistake of this rank's says more than what came of it.
+    if (e.code() != errc::invalid_argument) disagree();  // another rank has ended the world for it
     throw;
   }
   disagree();
-  const status outcome = *state_->outcome.data();
+  const auto outcome = static_cast<status>(state_->outcome.data()->worst);
   if (outcome == status::ok) return;
   state_->of->check();
   if (outcome == status::timeout) {

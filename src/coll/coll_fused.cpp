@@ -33,7 +33,7 @@ void coll::state::queue(coll_impl::fused_call<T> c, std::size_t bytes, const cho
   c.how = how.algorithm;
   const std::uint32_t places = how.direct ? share(c, c.rows.out, c.rows.in, bytes) : 0;
   c.whole = device::impl::coll_digest()
-                .add(1 + static_cast<std::uint64_t>(c.kind))
+                .add(static_cast<std::uint64_t>(c.what))
                 .add(rows)
                 .add(c.rows.hidden)
                 .add(blocks)
@@ -72,8 +72,8 @@ void coll::all_reduce_quantise(const device::quantise_rows<T, F>& what, stream* 
                 "scale " + std::to_string(what.scale) + ": a finite one above zero is needed");
   }
   coll_impl::fused_call<T> c;
-  c.kind = std::is_same_v<F, device::fp8_e4m3> ? coll_impl::fused_kind::e4m3
-                                               : coll_impl::fused_kind::e5m2;
+  c.what = std::is_same_v<F, device::fp8_e4m3> ? coll_impl::collective::quantise_e4m3
+                                               : coll_impl::collective::quantise_e5m2;
   c.rows.out = what.sum;
   c.rows.in = what.in;
   c.rows.rows = what.rows;

@@ -53,7 +53,7 @@ void coll::reduce_scatter_v(void* out, const void* in, by_rank counts, by_rank p
   c.op = op;
   c.parts = &parts;
   const std::size_t bytes = all * size_of(type);
-  state_->reduce(coll_impl::reduction_kind::reduce_scatter_v, c, type,
+  state_->reduce(coll_impl::collective::reduce_scatter_v, c, type,
                  state_->shape_for(bytes, state_->blocks_for(bytes), false), on);
 }
 
@@ -63,7 +63,7 @@ void coll::all_gather_v(void* out, const void* in, by_rank counts, by_rank place
   state::need("all_gather_v", "out", out, longest_of(counts));
   call c = state_->make(out, in, longest_of(counts));
   c.parts = &parts;
-  state_->move_uneven(coll_impl::uneven_kind::all_gather, c, on);
+  state_->move_uneven(coll_impl::collective::all_gather_v, c, on);
 }
 
 void coll::gather_v(void* out, const void* in, by_rank counts, by_rank places, int root,
@@ -75,7 +75,7 @@ void coll::gather_v(void* out, const void* in, by_rank counts, by_rank places, i
   call c = state_->make(out, in, longest_of(counts));
   c.root = root;
   c.parts = &parts;
-  state_->move_uneven(coll_impl::uneven_kind::gather, c, on);
+  state_->move_uneven(coll_impl::collective::gather_v, c, on);
 }
 
 void coll::scatter_v(void* out, const void* in, by_rank counts, by_rank places, int root,
@@ -87,7 +87,7 @@ void coll::scatter_v(void* out, const void* in, by_rank counts, by_rank places, 
   call c = state_->make(out, in, longest_of(counts));
   c.root = root;
   c.parts = &parts;
-  state_->move_uneven(coll_impl::uneven_kind::scatter, c, on);
+  state_->move_uneven(coll_impl::collective::scatter_v, c, on);
 }
 
 /// Nobody knows how much the others send, and all have to take as many blocks: those of a long
@@ -98,6 +98,7 @@ void coll::all_to_all_v(void* out, const void* in, const all_to_all_plan& plan, 
   state::need("all_to_all_v", "in", in, longest_of(plan.send_counts));
   state::need("all_to_all_v", "out", out, longest_of(plan.receive_counts));
   call c = state_->make(out, in, 0);
+  c.what = coll_impl::collective::all_to_all_v;
   c.parts = &received;
   const launch_shape shape{.blocks = state_->rules.blocks, .threads = state_->rules.threads};
   coll_impl::queue_all_to_all_v(state_->on(on), shape, sent, c);

@@ -18,7 +18,7 @@ struct fused_kernel : kernel_rules {
     mine.out += begin;
     mine.in += begin;
     const status s = sum(k, c, mine, begin * sizeof(T));
-    note(k, c.outcome, s);
+    note(k, c, s);
     if (s == status::ok) go_on(k, c, mine, first);
   }
 
@@ -37,11 +37,11 @@ struct fused_kernel : kernel_rules {
 
   CW_FN static void go_on(const device::kernel_context& k, const fused_call<T>& c,
                           device::rms_norm_rows<T> mine, std::size_t first) {
-    if (c.kind == fused_kind::rms_norm) {
+    if (c.what == collective::rms_norm) {
       mine.residual_out += first * mine.hidden;
       mine.residual += first * mine.hidden;
       device::rms_norm(k.block(), mine);
-    } else if (c.kind == fused_kind::e4m3) {
+    } else if (c.what == collective::quantise_e4m3) {
       quantise<device::fp8_e4m3>(k, c, mine, first);
     } else {
       quantise<device::fp8_e5m2>(k, c, mine, first);

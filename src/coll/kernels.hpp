@@ -1,6 +1,7 @@
 // What the host queues: one block for each channel, each with its part of the elements.
 #pragma once
 
+#include "coll/disagreement.hpp"
 #include "crosswarp/coll.hpp"
 #include "crosswarp/device/coll_fused.hpp"
 #include "crosswarp/launch.hpp"
@@ -25,13 +26,15 @@ struct uneven {
 /// A queued call, as its kernel gets it.
 struct call {
   device::coll with;
-  status* outcome = nullptr;  ///< pinned; the gravest of all calls
+  coll_impl::outcome* outcome = nullptr;
   std::byte* out = nullptr;
   const std::byte* in = nullptr;
   std::size_t count = 0;  ///< elements, or bytes of those that only move
   std::size_t each = 0;   ///< of them for a block, as device::sharing says
   coll_op op = coll_op::sum;
   coll_algorithm how = coll_algorithm::automatic;
+  collective what = collective::none;
+  data_type type = {};  ///< of reductions
   int root = 0;
   /// Not empty: the same memory as `out` and `in`, to be used without a copy.
   device::symmetric<std::byte> shared_out;
@@ -40,26 +43,29 @@ struct call {
   std::uint32_t places = 0;           ///< which registrations these are, for ranks to agree on
   /// Of those that end in _v, for the host that queues them; their kernels get a copy.
   const uneven* parts = nullptr;
+
+  [[nodiscard]] CW_FN description described() const noexcept {
+    description d = description::of(what, count, type, op, how, root);
+    d.use(shared_out, shared_in);
+    return d;
+  }
 };
 
-enum class reduction_kind { all_reduce, reduce, reduce_scatter, reduce_scatter_v };
-
 /// Queues a reduction of elements of one type; each in a file of its own.
-void queue_f64(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
-void queue_f32(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
-void queue_f16(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
-void queue_bf16(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
-void queue_e4m3(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
-void queue_e5m2(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
-void queue_i32(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
-void queue_i64(stream& on, const launch_shape& shape, reduction_kind kind, const call& c);
+void queue_f64(stream& on, const launch_shape& shape, const call& c);
+void queue_f32(stream& on, const launch_shape& shape, const call& c);
+void queue_f16(stream& on, const launch_shape& shape, const call& c);
+void queue_bf16(stream& on, const launch_shape& shape, const call& c);
+void queue_e4m3(stream& on, const launch_shape& shape, const call& c);
+void queue_e5m2(stream& on, const launch_shape& shape, const call& c);
+void queue_i32(stream& on, const launch_shape& shape, const call& c);
+void queue_i64(stream& on, const launch_shape& shape, const call& c);
 
-enum class move_kind { barrier, all_gather, broadcast, gather, scatter, all_to_all };
-void queue_move(stream& on, const launch_shape& shape, move_kind kind, const call& c);
+/// Those that move bytes, of equal parts.
+void queue_move(stream& on, const launch_shape& shape, const call& c);
 
 /// Those of call::parts.
-enum class uneven_kind { all_gather, gather, scatter };
-void queue_uneven(stream& on, const launch_shape& shape, uneven_kind kind, const call& c);
+void queue_uneven(stream& on, const launch_shape& shape, const call& c);
 /// What goes to ranks, and what comes from them as call::parts.
 void queue_all_to_all_v(stream& on, const launch_shape& shape, const uneven& sent, const call& c);
 
@@ -76,7 +82,7 @@ struct messages {
     int blocks;  ///< of the lane's; the others have no part in it
   };
   device::coll with;
-  status* outcome = nullptr;
+  coll_impl::outcome* outcome = nullptr;
   one all[most];
   int count = 0;
   int lane_blocks[most];
@@ -84,14 +90,12 @@ struct messages {
 };
 void queue_messages(stream& on, const launch_shape& shape, const messages& m);
 
-enum class fused_kind : std::uint8_t { rms_norm, e4m3, e5m2 };
-
 /// A queued sum of rows that goes on with it.
 template <class T>
 struct fused_call {
   device::coll with;
-  status* outcome = nullptr;
-  fused_kind kind = fused_kind::rms_norm;
+  coll_impl::outcome* outcome = nullptr;
+  collective what = collective::rms_norm;
   coll_algorithm how = coll_algorithm::automatic;
   std::size_t each = 0;           ///< rows of a block
   std::uint64_t whole = 0;        ///< what ranks have to agree on, see device::coll::channel()
@@ -102,6 +106,13 @@ struct fused_call {
   /// Not empty: the same memory as `rows.out` and `rows.in`, to be used without a copy.
   device::symmetric<std::byte> shared_out;
   device::symmetric<std::byte> shared_in;
+
+  [[nodiscard]] CW_FN description described() const noexcept {
+    description d = description::of(what, rows.rows, data_type_of<T>::value, coll_op::sum, how, 0);
+    d.hidden = rows.hidden;
+    d.use(shared_out, shared_in);
+    return d;
+  }
 };
 /// Each type in a file of its own.
 template <class T>
@@ -139,14 +150,11 @@ CW_FN inline device::coll channel_of(const device::kernel_context& k, const call
   return Reach == reach::mapped ? own.mapped() : own;
 }
 
-/// One thread of each block notes what went wrong.
-CW_FN inline void note(const device::kernel_context& k, status* outcome, status s) noexcept {
-  if (k.thread_index() != 0 || s == status::ok) return;
-  // Relaxed: the stream's end orders it. Any of two that fail at once may stay.
-  const device::system_atomic<std::int32_t> word(*reinterpret_cast<std::int32_t*>(outcome));
-  if (word.load(device::order::relaxed) < static_cast<std::int32_t>(s)) {
-    word.store(static_cast<std::int32_t>(s), device::order::relaxed);
-  }
+/// The same of a call that has a block for each channel.
+template <class Call>
+CW_FN inline void note(const device::kernel_context& k, const Call& c, status s) noexcept {
+  note(
+      k, c.outcome, s, [&] { return c.described(); }, k.block_index());
 }
 
 }  // namespace crosswarp::coll_impl

@@ -11,21 +11,25 @@ struct message_kernel : kernel_rules {
     while (block >= m.lane_blocks[lane]) block -= m.lane_blocks[lane++];
     for (int i = 0; i < m.count; ++i) {
       const messages::one& next = m.all[i];
-      if (next.lane == lane && block < next.blocks) note(k, m.outcome, move(k, m, next, block));
+      if (next.lane == lane && block < next.blocks) move(k, m, next, block);
     }
   }
 
  private:
-  CW_FN static status move(const device::kernel_context& k, const messages& m,
-                           const messages::one& one, int block) {
+  CW_FN static void move(const device::kernel_context& k, const messages& m,
+                         const messages::one& one, int block) {
     const device::sharing<std::byte> shared(one.bytes, one.blocks);
     std::byte* const data = one.data + shared.begin(block);
     const std::size_t bytes = shared.size(block);
     const auto whole =
         (static_cast<std::uint64_t>(one.bytes) << 10U) | static_cast<std::uint64_t>(one.blocks);
     const device::coll with = m.with.channel(block, whole);
-    return one.is_sent ? with.send(k.block(), data, bytes, one.with)
-                       : with.receive(k.block(), data, bytes, one.with);
+    const status s = one.is_sent ? with.send(k.block(), data, bytes, one.with)
+                                 : with.receive(k.block(), data, bytes, one.with);
+    const auto describe = [&] {
+      return description::of(one.is_sent ? collective::send : collective::receive, one.bytes);
+    };
+    note(k, m.outcome, s, describe, block, one.with);
   }
 };
 

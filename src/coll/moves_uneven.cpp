@@ -9,30 +9,31 @@ CW_FN inline device::share share_of(const device::kernel_context& k) noexcept {
 }
 
 struct uneven_kernel : kernel_rules {
-  CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& parts,
-                        uneven_kind kind) const {
+  CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& parts) const {
     const device::coll with = channel_of<reach::any>(k, c);
     const auto g = k.block();
     status s = status::invalid;
-    switch (kind) {
-      case uneven_kind::all_gather:
+    switch (c.what) {
+      case collective::all_gather_v:
         s = with.all_gather_v(g, c.out, c.in, parts.counts, parts.places, share_of(k));
         break;
-      case uneven_kind::gather:
+      case collective::gather_v:
         s = with.gather_v(g, c.out, c.in, parts.counts, parts.places, c.root, share_of(k));
         break;
-      case uneven_kind::scatter:
+      case collective::scatter_v:
         s = with.scatter_v(g, c.out, c.in, parts.counts, parts.places, c.root, share_of(k));
         break;
+      default:
+        break;
     }
-    note(k, c.outcome, s);
+    note(k, c, s);
   }
 };
 
 struct all_to_all_v_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& sent,
                         const uneven& received) const {
-    note(k, c.outcome,
+    note(k, c,
          channel_of<reach::any>(k, c).all_to_all_v(
              k.block(), c.out, c.in, {sent.counts, sent.places, received.counts, received.places},
              share_of(k)));
@@ -43,8 +44,8 @@ static_assert(sizeof(call) + 2 * sizeof(uneven) <= 4096 - 256, "and a launch's o
 
 }  // namespace
 
-void queue_uneven(stream& on, const launch_shape& shape, uneven_kind kind, const call& c) {
-  launch(on, shape, uneven_kernel{}, c, *c.parts, kind);
+void queue_uneven(stream& on, const launch_shape& shape, const call& c) {
+  launch(on, shape, uneven_kernel{}, c, *c.parts);
 }
 
 void queue_all_to_all_v(stream& on, const launch_shape& shape, const uneven& sent, const call& c) {

@@ -14,14 +14,14 @@ struct all_reduce_kernel : kernel_rules {
     const auto block = k.block();
     if constexpr (How == coll_algorithm::automatic || How == coll_algorithm::two_shot) {
       if (c.shared_in.size() != 0) {
-        note(k, c.outcome,
+        note(k, c,
              with.all_reduce(block, c.shared_out.part<T>(0), c.shared_in.part<T>(0), c.count, op,
                              {k.block_index(), k.block_count()}));
         return;
       }
     }
     const block_part mine(k, c);
-    note(k, c.outcome,
+    note(k, c,
          with.all_reduce(block, reinterpret_cast<T*>(c.out) + mine.begin,
                          reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, op,
                          How == coll_algorithm::automatic ? c.how : How));
@@ -36,13 +36,13 @@ struct recorded_all_reduce_kernel : kernel_rules {
     const device::coll with = channel_of<reach::mapped>(k, c);
     const late_memory there = *c.late;
     if (there.in.size() != 0) {
-      note(k, c.outcome,
+      note(k, c,
            with.all_reduce(k.block(), there.out.part<T>(0), there.in.part<T>(0), c.count, op,
                            {k.block_index(), k.block_count()}));
       return;
     }
     const block_part mine(k, c);
-    note(k, c.outcome,
+    note(k, c,
          with.all_reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
                          reinterpret_cast<const T*>(c.in) + mine.begin, mine.size, op,
                          coll_algorithm::two_shot));
@@ -54,7 +54,7 @@ struct reduce_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         const device::coll_ops::any& op) const {
     const block_part mine(k, c);
-    note(k, c.outcome,
+    note(k, c,
          channel_of<Reach>(k, c).reduce(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
                                         reinterpret_cast<const T*>(c.in) + mine.begin, mine.size,
                                         c.root, op));
@@ -66,7 +66,7 @@ struct reduce_scatter_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c,
                         const device::coll_ops::any& op) const {
     const block_part mine(k, c);
-    note(k, c.outcome,
+    note(k, c,
          channel_of<Reach>(k, c).reduce_scatter(k.block(), reinterpret_cast<T*>(c.out) + mine.begin,
                                                 reinterpret_cast<const T*>(c.in) + mine.begin,
                                                 mine.size, op, c.count));
@@ -77,7 +77,7 @@ template <class T>
 struct reduce_scatter_v_kernel : kernel_rules {
   CW_FN void operator()(const device::kernel_context& k, const call& c, const uneven& parts,
                         const device::coll_ops::any& op) const {
-    note(k, c.outcome,
+    note(k, c,
          channel_of<reach::any>(k, c).reduce_scatter_v(
              k.block(), reinterpret_cast<T*>(c.out), reinterpret_cast<const T*>(c.in), parts.counts,
              parts.places, op, {k.block_index(), k.block_count()}));
@@ -130,23 +130,23 @@ void queue_all_reduce(stream& on, const launch_shape& shape, const call& c) {
 }
 
 template <class T, reach Reach>
-void queue_scattered(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
+void queue_scattered(stream& on, const launch_shape& shape, const call& c) {
   const device::coll_ops::any op{c.op};
-  if (kind == reduction_kind::reduce) return launch(on, shape, reduce_kernel<T, Reach>{}, c, op);
+  if (c.what == collective::reduce) return launch(on, shape, reduce_kernel<T, Reach>{}, c, op);
   launch(on, shape, reduce_scatter_kernel<T, Reach>{}, c, op);
 }
 
 template <class T>
-void queue_reduction(stream& on, const launch_shape& shape, reduction_kind kind, const call& c) {
-  switch (kind) {
-    case reduction_kind::all_reduce:
+void queue_reduction(stream& on, const launch_shape& shape, const call& c) {
+  switch (c.what) {
+    case collective::all_reduce:
       return queue_all_reduce<T>(on, shape, c);
-    case reduction_kind::reduce_scatter_v:
+    case collective::reduce_scatter_v:
       return launch(on, shape, reduce_scatter_v_kernel<T>{}, c, *c.parts,
                     device::coll_ops::any{c.op});
     default:
-      return c.with.all_mapped() ? queue_scattered<T, reach::mapped>(on, shape, kind, c)
-                                 : queue_scattered<T, reach::any>(on, shape, kind, c);
+      return c.with.all_mapped() ? queue_scattered<T, reach::mapped>(on, shape, c)
+                                 : queue_scattered<T, reach::any>(on, shape, c);
   }
 }
 

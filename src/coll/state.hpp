@@ -32,7 +32,14 @@ struct coll::state {
         own(w, coll_impl::sizes_for(w, {o.channels, o.shelf_bytes, rules.push_per_block / 8}), runs,
             o.first_epoch),
         outcome(w.options().device, 1, memory_kind::pinned),
+        notices(w, 1),
         buffers(w, o.recorded_calls) {
+    coll_impl::outcome none;
+    none.failed = queued.failed_word();
+    none.channel_bytes = queued.channel_bytes;
+    none.notices = notices.device();
+    none.limits = queued.view.limits;
+    *outcome.data() = none;
     own.view.push_bytes = std::min(rules.push_bytes, rules.push_per_block);
     own.view.pull_bytes = rules.pull_bytes;
     own.view.two_shot_bytes = two_shot_bytes();
@@ -154,18 +161,20 @@ struct coll::state {
     }
   }
 
-  void move(coll_impl::move_kind kind, call c, stream* named) const {
-    const int blocks = kind == coll_impl::move_kind::barrier ? 1 : blocks_for(c.count);
+  void move(coll_impl::collective what, call c, stream* named) const {
+    c.what = what;
+    const int blocks = what == coll_impl::collective::barrier ? 1 : blocks_for(c.count);
     c.each = device::sharing<std::byte>(c.count, blocks).size(0);
-    coll_impl::queue_move(on(named), shape_for(c.count, blocks, false), kind, c);
+    coll_impl::queue_move(on(named), shape_for(c.count, blocks, false), c);
   }
 
-  void move_uneven(coll_impl::uneven_kind kind, const call& c, stream* named) const {
+  void move_uneven(coll_impl::collective what, call c, stream* named) const {
+    c.what = what;
     const launch_shape shape = shape_for(c.count, blocks_for(c.count), false);
-    coll_impl::queue_uneven(on(named), shape, kind, c);
+    coll_impl::queue_uneven(on(named), shape, c);
   }
 
-  void reduce(coll_impl::reduction_kind kind, call c, data_type type, const launch_shape& shape,
+  void reduce(coll_impl::collective what, call c, data_type type, const launch_shape& shape,
               stream* named) const {
     const bool on_bits =
         c.op == coll_op::bit_and || c.op == coll_op::bit_or || c.op == coll_op::bit_xor;
@@ -173,6 +182,8 @@ struct coll::state {
       throw error(errc::invalid_argument, "coll",
                   std::string(to_string(c.op)) + " of " + to_string(type));
     }
+    c.what = what;
+    c.type = type;
     // In bytes, so that there is one for all types.
     const std::size_t size = size_of(type);
     c.each = device::sharing<std::byte>(c.count * size, shape.blocks).size(0);
@@ -181,7 +192,7 @@ struct coll::state {
                                    &coll_impl::queue_f16,  &coll_impl::queue_bf16,
                                    &coll_impl::queue_e4m3, &coll_impl::queue_e5m2,
                                    &coll_impl::queue_i32,  &coll_impl::queue_i64};
-    queues[static_cast<std::size_t>(type)](on(named), shape, kind, c);
+    queues[static_cast<std::size_t>(type)](on(named), shape, c);
   }
 
   /// Messages that are under way at once.
@@ -197,7 +208,8 @@ struct coll::state {
   buffer<int> runs;               // see runs_of()
   coll_impl::channel_set queued;  // for what the host queues
   coll_impl::channel_set own;     // for what kernels call
-  buffer<status> outcome;
+  buffer<coll_impl::outcome> outcome;
+  symmetric_buffer<coll_impl::notice> notices;
   coll_impl::registry buffers;
 };
 

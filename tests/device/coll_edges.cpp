@@ -87,6 +87,9 @@ TEST(ARankThatDoesNotCome, IsNamedWhenTheDeadlineHasPassed) {
 void disagree_and_abort(coll_algorithm how) {
   std::atomic<bool> is_over = false;
   const auto counts = [](int rank) { return rank == 2 ? std::size_t{10} : std::size_t{11}; };
+  const auto called = [&](int rank) {
+    return "all_reduce of " + std::to_string(counts(rank)) + " f32, sum";
+  };
   try {
     cw::run_local(3, roomy(), [&](cw::world& w) {
       cw::coll all(w, {.algorithm = how});
@@ -97,6 +100,7 @@ void disagree_and_abort(coll_algorithm how) {
         while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
         return;
       }
+      const auto begin = std::chrono::steady_clock::now();
       try {
         all.all_reduce(data.data(), data.data(), counts(w.rank()));
         all.check();
@@ -104,6 +108,12 @@ void disagree_and_abort(coll_algorithm how) {
       } catch (const cw::error& e) {
         EXPECT_EQ(e.code(), cw::errc::asymmetric) << e.what();
         EXPECT_EQ(e.peer(), 2 - w.rank()) << e.what();
+        // Rank 0 waits for rank 1 first, and cannot say yet what it called: rank 2 does not wait
+        // for that.
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+        const std::string text = e.what();
+        EXPECT_NE(text.find(called(w.rank())), std::string::npos) << text;
+        EXPECT_EQ(text.find(called(2 - w.rank())) != std::string::npos, w.rank() == 0) << text;
       }
       if (w.rank() == 2) w.abort("it has been told");
       if (w.rank() == 0) is_over = true;
@@ -118,6 +128,164 @@ TEST(ARankThatDisagrees, IsNamedAlsoWhenItHasBrokenTheWorldForIt) {
   disagree_and_abort(coll_algorithm::push);
   disagree_and_abort(coll_algorithm::two_shot);
   disagree_and_abort(coll_algorithm::ring);
+}
+
+// ---- what ranks that disagree are told
+
+/// A call, and what it is called in errors.
+struct told_call {
+  std::function<void(cw::coll&, std::byte*)> make;
+  std::string words;
+};
+
+/// Rank `other` makes the second call, all others the first. Each is told what the two are.
+void disagree(cw::world& w, int other, const told_call& first, const told_call& second,
+              const cw::coll_options& options = {}) {
+  if (w.size() == 1) return;
+  cw::coll all(w, options);
+  const cw::symmetric_buffer<std::byte> data(w, 256U << 10U);
+  const bool differs = w.rank() == other;
+  w.barrier();
+  try {
+    (differs ? second : first).make(all, data.data());
+    all.check();
+    ADD_FAILURE() << "rank " << w.rank() << " was not told";
+  } catch (const cw::error& e) {
+    const std::string text = e.what();
+    EXPECT_EQ(e.code(), cw::errc::asymmetric) << text;
+    EXPECT_NE(text.find((differs ? second : first).words), std::string::npos) << text;
+    if (differs) {
+      EXPECT_NE(e.peer(), other) << text;
+    } else {
+      EXPECT_EQ(e.peer(), other) << text;
+    }
+    // Who is not mapped cannot be read.
+    if (e.peer() >= 0 && w.is_mapped(e.peer())) {
+      EXPECT_NE(text.find((differs ? first : second).words), std::string::npos) << text;
+    }
+  }
+  w.barrier();  // all have been told, so the memory may go
+}
+
+told_call sum_of(std::size_t count) {
+  return {[count](cw::coll& all, std::byte* data) {
+            auto* const f = reinterpret_cast<float*>(data);
+            all.all_reduce(f, f, count);
+          },
+          "all_reduce of " + std::to_string(count) + " f32, sum"};
+}
+
+TEST(RanksThatDisagree, AreToldWhatEachOfThemCalled) {
+  with_ranks(3, [](cw::world& w) {
+    disagree(w, 1, sum_of(1000), sum_of(1024));
+    disagree(w, 0, sum_of(30000), sum_of(20));
+    disagree(w, w.size() - 1, sum_of(10),
+             {[](cw::coll& all, std::byte* data) {
+                all.all_reduce(data, data, 10, cw::data_type::i32, cw::coll_op::max);
+              },
+              "all_reduce of 10 i32, max"});
+    disagree(w, 1,
+             {[](cw::coll& all, std::byte* data) { all.broadcast(data, 100, 1); },
+              "broadcast of 100 bytes, from rank 1"},
+             {[](cw::coll& all, std::byte* data) { all.broadcast(data, 100, 0); },
+              "broadcast of 100 bytes, from rank 0"});
+    disagree(w, 1, {[](cw::coll& all, std::byte* /*data*/) { all.barrier(); }, "barrier"},
+             {[](cw::coll& all, std::byte* data) {
+                all.reduce(data, data, 5, cw::data_type::f64, cw::coll_op::prod, 1);
+              },
+              "reduce of 5 f64, prod, to rank 1"});
+    const std::vector<std::size_t> none(static_cast<std::size_t>(w.size()), 0);
+    disagree(w, 1,
+             {[&](cw::coll& all, std::byte* data) { all.all_gather_v(data, data, none, none); },
+              "all_gather_v of 0 bytes at most"},
+             {[](cw::coll& all, std::byte* data) { all.all_to_all(data + 400, data, 100); },
+              "all_to_all of 100 bytes"});
+    const auto rows_of = [](std::size_t rows) {
+      return told_call{
+          [rows](cw::coll& all, std::byte* data) {
+            cw::device::quantise_rows<float, dev::fp8_e4m3> what;
+            what.in = what.sum = reinterpret_cast<float*>(data);
+            what.out = reinterpret_cast<dev::fp8_e4m3*>(data + 1024);
+            what.rows = rows;
+            what.hidden = 16;
+            all.all_reduce_quantise(what);
+          },
+          "all_reduce_quantise to e4m3 of " + std::to_string(rows) + " rows of 16 f32"};
+    };
+    disagree(w, 1, rows_of(3), rows_of(2));
+  });
+}
+
+TEST(RanksThatDisagree, AreToldOfOtherPlacesInSymmetricMemory) {
+  with_ranks(3, [](cw::world& w) {
+    for (int pe = 0; pe < w.size(); ++pe) {
+      if (!w.is_mapped(pe)) return;  // nothing is used in place then
+    }
+    const cw::coll_options longest{.tuning = cw::coll_tuning{}};  // all calls are long ones
+    const auto at = [](std::size_t place) {
+      return told_call{[place](cw::coll& all, std::byte* data) {
+                         auto* const f = reinterpret_cast<float*>(data);
+                         all.all_reduce(f + place, f, 1000);
+                       },
+                       "all_reduce of 1000 f32, sum, in place, out at "};
+    };
+    disagree(w, 1, at(2000), at(3000), longest);
+    const cw::buffer<float> own(w.options().device, 1000);
+    const told_call by_shelves{[&own](cw::coll& all, std::byte* /*data*/) {
+                                 all.all_reduce(own.data(), own.data(), 1000);
+                               },
+                               "all_reduce of 1000 f32, sum, by two_shot"};
+    disagree(w, 1, at(0), by_shelves, longest);
+  });
+}
+
+TEST(RanksThatDisagree, AreToldOfOtherCountsOfParts) {
+  with_ranks(3, [](cw::world& w) {
+    const auto parts = [&w](std::size_t first, const char* words) {
+      return told_call{[first, &w](cw::coll& all, std::byte* data) {
+                         std::vector<std::size_t> counts(static_cast<std::size_t>(w.size()), 9);
+                         const std::vector<std::size_t> places(counts.size(), 0);
+                         counts[0] = first;
+                         counts[1] = 20 - first;
+                         all.reduce_scatter_v(data + 4096, data, counts, places, cw::data_type::i32,
+                                              cw::coll_op::sum);
+                       },
+                       words};
+    };
+    const bool mapped = w.is_mapped(0) && w.is_mapped(1) && w.is_mapped(w.size() - 1);
+    const char* const words =
+        mapped ? "i32 in all, sum, as this rank did, but not with the same counts of parts"
+               : "i32 in all, sum";
+    disagree(w, 1, parts(10, words), parts(11, words));
+  });
+}
+
+TEST(AMessageOfAnotherLength, IsToldWithBothLengths) {
+  with_ranks(2, [](cw::world& w) {
+    cw::coll all(w);
+    const cw::buffer<std::byte> data(w.options().device, 100);
+    w.barrier();
+    if (w.size() > 1 && w.rank() < 2) {
+      try {
+        if (w.rank() == 0) {
+          all.send(data.data(), 80, 1);
+        } else {
+          all.receive(data.data(), 88, 0);
+        }
+        all.check();
+        ADD_FAILURE() << "rank " << w.rank() << " was not told";
+      } catch (const cw::error& e) {
+        const std::string text = e.what();
+        EXPECT_EQ(e.peer(), 1 - w.rank()) << text;
+        const bool mapped = w.is_mapped(1 - w.rank());
+        for (const auto& [pe, words] : {std::pair(0, "send of 80 bytes"), {1, "receive of 88 b"}}) {
+          const bool told = mapped || pe == w.rank();
+          EXPECT_EQ(text.find(words) != std::string::npos, told) << text;
+        }
+      }
+    }
+    w.barrier();
+  });
 }
 
 // ---- a call after one that has failed
@@ -460,6 +628,100 @@ TEST(Groups, OfDifferentSizesTakeTurnsOnOneChannel) {
       EXPECT_EQ(out.read().front(), status::ok) << "mixed " << mixed;
       EXPECT_EQ(wrong.read().front(), 0) << "mixed " << mixed;
     }
+  });
+}
+
+// ---- two groups of a rank in one channel, which checked builds notice
+
+/// The first block waits in the channel for a rank that comes later; the second one, by mistake,
+/// uses the same channel meanwhile.
+struct two_in_one {
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& with, std::int32_t* data,
+                        std::uint32_t* began, bool by_messages, status* out) const {
+    const dev::device_atomic<std::uint32_t> turn(*began);
+    const auto g = k.block();
+    if (k.block_index() == 1) {
+      const dev::wait_limits long_enough{};
+      const auto come = [&] { return turn.load(dev::order::relaxed) != 0; };
+      if (dev::poll_until(g, come, long_enough) != status::ok) return;
+      // The other block has told, and goes into the channel: it is there for long.
+      const auto never = [] { return false; };
+      (void)dev::poll_until(g, never, long_enough.within(100'000'000));
+    } else if (k.thread_index() == 0) {
+      turn.store(1, dev::order::relaxed);
+    }
+    const status s = by_messages ? with.receive(g, data + 8 * k.block_index(), 8, 1)
+                                 : with.all_reduce(g, data + 8 * k.block_index(), data, 8);
+    if (k.thread_index() == 0) out[k.block_index()] = s;
+  }
+};
+
+void put_two_in_one(bool by_messages) {
+  std::atomic<bool> is_over = false;
+  cw::run_local(2, roomy(), [&](cw::world& w) {
+    const cw::coll all(w, {.channels = 2, .shelf_bytes = 4096});
+    const cw::buffer<std::int32_t> data(w.options().device, 24);
+    const cw::buffer<std::uint32_t> began(w.options().device, 1);
+    const cw::buffer<status> out(w.options().device, 2);
+    w.barrier();
+    if (w.rank() == 1) {  // its memory stays until rank 0 has been told
+      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    try {
+      cw::launch(w.stream(), {.blocks = 2, .threads = 4}, two_in_one{}, all.device(), data.data(),
+                 began.data(), by_messages, out.data());
+      w.stream().sync();
+      ADD_FAILURE() << "nobody was told";
+    } catch (const cw::error& e) {
+      EXPECT_EQ(e.code(), cw::errc::invalid_argument) << e.what();
+      EXPECT_NE(std::string(e.what()).find("in one channel at the same time"), std::string::npos)
+          << e.what();
+    }
+    EXPECT_EQ(out.read(), std::vector<status>(2, status::invalid));
+    is_over = true;
+  });
+}
+
+TEST(TwoGroupsInOneChannel, AreAnErrorThatSaysSoInCheckedBuilds) {
+  if (CROSSWARP_CHECKED == 0) GTEST_SKIP() << "not a checked build";
+  if (test_device().kind() != cw::device_kind::cpu) GTEST_SKIP() << "told on CPUs alone";
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  put_two_in_one(false);
+  put_two_in_one(true);
+}
+
+TEST(TwoStreamsAtOnce, AreAnErrorThatSaysSoInCheckedBuilds) {
+  if (CROSSWARP_CHECKED == 0) GTEST_SKIP() << "not a checked build";
+  if (test_device().kind() != cw::device_kind::cpu) GTEST_SKIP() << "told on CPUs alone";
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  std::atomic<bool> is_over = false;
+  cw::run_local(2, roomy(), [&](cw::world& w) {
+    cw::coll all(w);
+    cw::stream other(w.options().device);
+    const cw::buffer<float> data(w.options().device, 8);
+    w.barrier();
+    if (w.rank() == 1) {
+      while (!is_over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    all.all_reduce(data.data(), data.data(), 8);
+    all.all_reduce(data.data(), data.data(), 8, cw::coll_op::sum, &other);
+    int told = 0;
+    for (cw::stream* const on : {&w.stream(), &other}) {
+      try {
+        all.check(on);
+        ADD_FAILURE() << "nobody was told";
+      } catch (const cw::error& e) {
+        const std::string text = e.what();
+        if (text.find("in one channel at the same time") != std::string::npos) ++told;
+        EXPECT_TRUE(e.code() == cw::errc::invalid_argument ||
+                    text.find("on several streams") != std::string::npos)
+            << text;
+      }
+    }
+    EXPECT_EQ(told, 1);  // by the stream whose call came second
+    is_over = true;
   });
 }
 

@@ -2,7 +2,7 @@
 //
 // A channel is one sequence of collective calls. Each rank has one group of threads in a channel at
 // a time, and all ranks make the same calls in it in the same order; calls in different channels
-// have nothing to do with each other, so that each block of a grid can have one of its own.
+// have nothing to do with each other: each block may have one. Checked builds notice two groups.
 //
 // Reductions are made in one order, rank 0 first, in every algorithm, and short numbers are summed
 // in float: so results have the same bits on all ranks, by all algorithms, for all sizes.

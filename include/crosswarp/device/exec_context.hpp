@@ -10,6 +10,15 @@
 
 namespace crosswarp::device {
 
+/// A mistake of the program that a kernel's thread has found: on a CPU it ends its launch. What
+/// looks for mistakes does it in checked builds alone.
+CW_FN inline void note_mistake([[maybe_unused]] const char* call,
+                               [[maybe_unused]] const char* why) noexcept {
+#if !CW_ON_GPU
+  exec::cpu::note_mistake(call, why);
+#endif
+}
+
 class thread_group;
 class warp_group;
 class block_group;

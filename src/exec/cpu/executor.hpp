@@ -69,7 +69,8 @@ void check_scope(const void* address, device::scope scope, const identity& who) 
 /// A launch's number, not 0; check_scope() forgets what it saw of a launch that has ended.
 std::uint32_t begin_launch() noexcept;
 void end_launch(std::uint32_t launch) noexcept;
-/// Throws error(invalid_argument) with what check_scope() found in that launch, if it did.
+/// Throws error(invalid_argument) with what check_scope() or a kernel found in that launch, if they
+/// did.
 void throw_breach_of(std::uint32_t launch);
 
 }  // namespace crosswarp::exec::cpu

@@ -63,9 +63,13 @@ bucket& bucket_of(std::uintptr_t address) noexcept {
   return table[(address >> 2U) * 0x9e3779b97f4a7c15ULL >> 50U];
 }
 
-// What was found, by launch; only touched when something was.
+// What was found, by launch. Only touched when something was.
+struct breach {
+  std::string call;
+  std::string why;
+};
 std::mutex breach_mutex;
-std::map<std::uint32_t, std::string> breaches;
+std::map<std::uint32_t, breach> breaches;
 
 void note_breach(const identity& a, const identity& b, device::scope narrow, bool ranks) {
   static constexpr const char* name[] = {"block", "device", "system"};
@@ -78,7 +82,7 @@ void note_breach(const identity& a, const identity& b, device::scope narrow, boo
                            ": it needs " + (ranks ? "system" : "device") + " scope";
   const std::scoped_lock lock(breach_mutex);
   for (const std::uint32_t launch : {a.launch, b.launch}) {
-    if (launch != 0) breaches.emplace(launch, text);
+    if (launch != 0) breaches.emplace(launch, breach{"scope check", text});
   }
 }
 
@@ -107,15 +111,23 @@ void end_launch(std::uint32_t launch) noexcept {
 }
 
 void throw_breach_of(std::uint32_t launch) {
-  std::string text;
+  breach found;
   {
     const std::scoped_lock lock(breach_mutex);
     const auto it = breaches.find(launch);
     if (it == breaches.end()) return;
-    text = std::move(it->second);
+    found = std::move(it->second);
     breaches.erase(it);
   }
-  throw error(errc::invalid_argument, "scope check", text);
+  throw error(errc::invalid_argument, found.call, found.why);
+}
+
+void note_mistake(const char* call, const char* why) noexcept {
+  const running_thread& r = running();
+  const std::uint32_t launch = r.decides != nullptr ? r.decides->who().launch : r.who.launch;
+  if (launch == 0) return;  // the host's own thread
+  const std::scoped_lock lock(breach_mutex);
+  breaches.insert_or_assign(launch, breach{call, why});  // says more than a scope does
 }
 
 void check_scope(const void* address, device::scope scope, const identity& who) noexcept {

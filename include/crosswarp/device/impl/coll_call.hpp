@@ -27,6 +27,7 @@ struct coll::state {
   std::uint32_t failed;  ///< a fault word, of the rank that disagrees; then calls return its status
   std::uint32_t over;    ///< what a step here has failed with; written as the epoch, see settle()
   std::uint64_t pieces;  ///< of rings so far
+  std::uint32_t busy;    ///< checked builds: a group makes a call here
 };
 
 struct coll::layout {
@@ -83,6 +84,28 @@ class coll_digest {
 
 }  // namespace impl
 
+namespace impl {
+
+/// Checked builds: `busy` is a group's for a while, and a mistake when it is another one's already.
+/// Relaxed, so that the check orders nothing which the program has forgotten to.
+/// Fails: invalid, for all threads of g.
+template <group G>
+CW_FN inline status begin_turn(const G& g, std::uint32_t& busy) noexcept {
+  status mine = status::ok;
+  if (g.rank() == 0 && device_atomic<std::uint32_t>(busy).exchange(1, order::relaxed) != 0) {
+    note_mistake("coll", "two groups of a rank made calls in one channel at the same time");
+    mine = status::invalid;
+  }
+  return agree(g, mine);
+}
+/// Of who has begun it.
+template <group G>
+CW_FN inline void end_turn(const G& g, std::uint32_t& busy) noexcept {
+  if (g.rank() == 0) device_atomic<std::uint32_t>(busy).store(0, order::relaxed);
+}
+
+}  // namespace impl
+
 /// Some bytes of a shelf.
 struct on_shelf {
   std::size_t offset = 0;
@@ -94,8 +117,9 @@ class coll_call {
  public:
   using parts = coll::parts;
 
-  /// `what`: of the whole call; ranks that say something else are an error.
-  CW_FN coll_call(const parts& p, const G& g, std::uint32_t what) noexcept
+  /// `what`: of the whole call; ranks that say something else are an error. `alone`: other groups
+  /// are not in the channel meanwhile.
+  CW_FN coll_call(const parts& p, const G& g, std::uint32_t what, bool alone = true) noexcept
       : p_(p),
         g_(g),
         what_(impl::coll_digest().add(what).add(p.whole).value()),
@@ -107,6 +131,14 @@ class coll_call {
       return;
     }
     g.sync();  // what each thread of the group has written is there for all of them
+    if constexpr (CROSSWARP_CHECKED != 0) {
+      if (alone) outcome_ = impl::begin_turn(g, own_->busy);
+      if (outcome_ != status::ok) {
+        if (g.rank() == 0) (void)fail(outcome_, -1);
+        return;
+      }
+      has_turn_ = alone;
+    }
     // Each thread's own view, as another group may be failing now: they agree when they have met.
     mine_ = fault_status(failed().load(order::relaxed));
     if (mine_ != status::ok) outcome_ = static_cast<status>(own_->over);
@@ -222,6 +254,9 @@ class coll_call {
     if (g_.rank() == 0 && outcome_ == status::ok) {
       own_->epoch = epoch_;
       own_->turn = turn_;
+    }
+    if constexpr (CROSSWARP_CHECKED != 0) {
+      if (has_turn_) impl::end_turn(g_, own_->busy);
     }
     return leave();
   }
@@ -463,6 +498,7 @@ class coll_call {
   std::uint32_t turn_ = 0;
   status mine_ = status::ok;     // this thread's, until all agree
   status outcome_ = status::ok;  // the group's
+  bool has_turn_ = false;        // checked builds
 };
 
 }  // namespace crosswarp::device

@@ -22,6 +22,8 @@ struct coll_box {
   // Its owner's own.
   alignas(line_bytes) std::uint32_t sent;
   std::uint32_t received;
+  std::uint32_t sending;  ///< checked builds: a group does; and the next
+  std::uint32_t receiving;
 };
 
 template <group G>
@@ -31,14 +33,14 @@ class pair_call {
   CW_FN pair_call(const coll::parts& p, const G& g, int other, std::uint32_t what) noexcept
       : p_(p),
         g_(g),
-        call_(p, g, what),
+        call_(p, g, what, false),
         other_(other),
         valid_(other >= 0 && other < p.size && other != p.rank),
         mail_(p.rare->mail),
         own_(*reinterpret_cast<coll_box*>(mail_.local() + box_of(valid_ ? other : 0))) {}
 
   CW_FN status send(const std::byte* data, std::size_t bytes) noexcept {
-    return each_piece(own_.sent, bytes,
+    return each_piece(own_.sent, own_.sending, bytes,
                       [&](std::uint32_t number, std::size_t at, std::size_t n, bool last) {
                         // Two pieces before this one lay in the same slot.
                         if (const status s = await_taken(number - 2); s != status::ok) return s;
@@ -48,7 +50,7 @@ class pair_call {
   }
 
   CW_FN status receive(std::byte* data, std::size_t bytes) noexcept {
-    return each_piece(own_.received, bytes,
+    return each_piece(own_.received, own_.receiving, bytes,
                       [&](std::uint32_t number, std::size_t at, std::size_t n, bool /*last*/) {
                         const status s = await_piece(number);
                         if (s != status::ok && s != status::invalid) return s;
@@ -83,8 +85,18 @@ class pair_call {
 
   /// `move(number, at, n, last)` for each piece.
   template <class Move>
-  CW_FN status each_piece(std::uint32_t& count, std::size_t bytes, const Move& move) noexcept {
+  CW_FN status each_piece(std::uint32_t& count, [[maybe_unused]] std::uint32_t& busy,
+                          std::size_t bytes, const Move& move) noexcept {
     status s = valid_ ? call_.outcome() : status::invalid;
+    int blamed = valid_ ? other_ : -1;
+    [[maybe_unused]] bool has_turn = false;
+    if constexpr (CROSSWARP_CHECKED != 0) {
+      if (s == status::ok) {
+        s = begin_turn(g_, busy);
+        has_turn = s == status::ok;
+        if (!has_turn) blamed = -1;
+      }
+    }
     std::uint32_t number = s == status::ok ? count : 0;
     std::size_t at = 0;
     while (s == status::ok) {
@@ -94,7 +106,10 @@ class pair_call {
       at += n;
       if (last) break;
     }
-    if (call_.conclude(s, valid_ ? other_ : -1) == status::ok && g_.rank() == 0) count = number;
+    if (call_.conclude(s, blamed) == status::ok && g_.rank() == 0) count = number;
+    if constexpr (CROSSWARP_CHECKED != 0) {
+      if (has_turn) end_turn(g_, busy);
+    }
     return call_.leave();
   }
 

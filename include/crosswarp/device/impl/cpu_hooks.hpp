@@ -40,6 +40,10 @@ enum class access : std::uint8_t { load, store, update };
 /// may switch threads, and where a scope too narrow for its users is found.
 void before_atomic(const void* address, access kind, device::scope scope) noexcept;
 
+/// Checked builds: a kernel's thread has found a mistake of the program. Its launch ends with
+/// error(invalid_argument, call, why).
+void note_mistake(const char* call, const char* why) noexcept;
+
 /// A kernel waits for its proxy: does some of the proxy's work on the calling thread.
 void lend_thread(proxy& p) noexcept;
 void end_lending(proxy& p) noexcept;
