@@ -512,5 +512,9 @@ using endpoint = basic_endpoint<mlx5_provider>;
 
 }  // namespace crosswarp::device::rdma
 
-#include "crosswarp/device/impl/rdma_impl.hpp"
+#include "crosswarp/device/impl/rdma_call_impl.hpp"
 #include "crosswarp/device/impl/rdma_mlx5.hpp"
+#include "crosswarp/device/impl/rdma_post_impl.hpp"
+#include "crosswarp/device/impl/rdma_receive_impl.hpp"
+#include "crosswarp/device/impl/rdma_sent_impl.hpp"
+#include "crosswarp/device/impl/rdma_tell_impl.hpp"

@@ -5,6 +5,9 @@
 
 namespace crosswarp::device::rdma::impl {
 
+template <group G>
+inline constexpr bool is_sole = std::is_same_v<G, sole_producer>;
+
 // Locks of an endpoint are held for a few instructions, and never while something is waited for.
 [[nodiscard]] CW_FN inline bool try_lock(std::uint64_t& lock) noexcept {
   const device_atomic<std::uint64_t> word(lock);
