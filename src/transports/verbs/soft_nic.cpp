@@ -217,7 +217,7 @@ void soft_nic::work() {
     const bool heard = wire_ != nullptr && wire_->progress();
     // Who fills queues by hand calls nobody: his turn comes also while others are busy all the
     // time.
-    const bool rung = look_at_bells(posted || look % 64 == 0 || ++round % 256 == 0);
+    const bool rung = look_at_bells(posted || look % 64 == 0, ++round % 64 == 0);
     const bool moved = serve_all();
     if (heard || rung || moved) {
       last = clock::now();
@@ -265,19 +265,24 @@ void soft_nic::rest(clock::duration idle_for) {
   [[maybe_unused]] const ssize_t n = ::read(wake_, &rung, sizeof(rung));
 }
 
-/// At those of groups that were called for, or at `all`: of a GPU's kernels, which cannot call, it
-/// is all of them in any case.
-bool soft_nic::look_at_bells(bool all) {
+/// At those of groups that were called for, and of the `next` one, whose turn it is, so that a look
+/// takes no longer with more of them; or at `all`: of a GPU's kernels, which cannot call, it is all
+/// of them in any case.
+bool soft_nic::look_at_bells(bool all, bool next) {
   bool any = false;
+  std::size_t group = 0;
   for (const auto& page : pages_) {
     for (std::size_t first = 0; first < page->owners.size(); first += bell_page::of_group) {
       std::atomic<bool>& rang = page->rang[first / bell_page::of_group];
       // Taken before the look: a ring that this misses is called for again. pairs with call_nic()
       const bool called =
           rang.load(std::memory_order_relaxed) && rang.exchange(false, std::memory_order_acquire);
-      if (called || all || !page->calls) any = hear_group(*page, first) || any;
+      const bool its_turn = next && group == bell_turn_;
+      if (called || all || its_turn || !page->calls) any = hear_group(*page, first) || any;
+      ++group;
     }
   }
+  if (next) bell_turn_ = bell_turn_ + 1 < group ? bell_turn_ + 1 : 0;
   return any;
 }
 
