@@ -13,7 +13,7 @@ CW_FN inline completion basic_endpoint<P>::perform(const G& g, const request& r)
   if (p.outcome != status::ok) return not_posted(p);
   completion c;
   c.index = p.index;
-  c.outcome = submit(g, p.end);
+  c.outcome = submit(g, p);
   return c.outcome == status::ok ? wait(g, p) : c;
 }
 

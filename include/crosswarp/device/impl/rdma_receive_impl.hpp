@@ -35,9 +35,9 @@ template <group G>
 CW_FN inline status basic_endpoint<P>::update_recv_dbr_record(const G& g) const noexcept {
   g.sync();
   return leader_of(g, [&] {
-    return impl::tell(p_.receive, impl::untold(p_.receive), p_.limits, [&] {
-      impl::collect(p_.receive);
-      P::write_receive_record(p_.queues, p_.receive.state->ready);
+    return impl::tell(p_.receive, impl::untold(p_.receive), p_.limits, [&](std::uint64_t& ready) {
+      ready = impl::collect(p_.receive, ready);
+      P::write_receive_record(p_.queues, ready);
     });
   });
 }
