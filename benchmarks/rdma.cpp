@@ -47,7 +47,7 @@ struct write_many {
     for (int i = 0; i < each; ++i) {
       const auto p = ep.post_write(me, r.local(), r.remote(small), small, false);
       status s = p.outcome;
-      if (s == status::ok) s = ep.submit(me, p.end);
+      if (s == status::ok) s = ep.submit(me, p);
       if (s != status::ok) {
         out[ctx.block_index()] = s;
         return;
@@ -67,7 +67,7 @@ struct write_round {
       const view& ep = all[i % count];
       const bool is_last = i + count >= total;
       const auto p = ep.post_write(me, r.local(), r.remote(small), small, is_last);
-      if (p.outcome != status::ok || ep.submit(me, p.end) != status::ok) return;
+      if (p.outcome != status::ok || ep.submit(me, p) != status::ok) return;
       if (is_last) last[i % count] = p;
     }
     for (int i = 0; i < count; ++i) {
@@ -171,7 +171,7 @@ class rdma_bench {
   /// `present`: endpoints that are there, of which one is used.
   template <class By>
   row round_trip(const std::string& how, int present) {
-    constexpr int rounds = 2000;
+    const int rounds = setup_.quick ? 500 : 2000;
     std::vector<std::unique_ptr<loop>> loops;
     while (std::ssize(loops) < present) {
       loops.push_back(std::make_unique<loop>(device_, setup_.device, 2 * small, 64));

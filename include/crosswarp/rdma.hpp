@@ -21,9 +21,13 @@
 #include "crosswarp/device/rdma_shared.hpp"
 #include "crosswarp/device_ref.hpp"
 
+namespace crosswarp::rdma {
+class context;
+}
 namespace crosswarp::verbs {
 class adapter;
 class fabric;
+rdma::context context_over(std::shared_ptr<fabric> f);
 }  // namespace crosswarp::verbs
 
 namespace crosswarp::rdma {
@@ -140,8 +144,8 @@ class endpoint {
   [[nodiscard]] endpoint_state state() const;
   /// Makes it anew, whatever its state: its queues are empty, and it is not connected. It has
   /// another number and address, so its peer has to reset and connect, too. No kernel uses it, and
-  /// what device() gave before is of no more use. When it throws, the endpoint has failed, and may
-  /// be reset again.
+  /// what device() gave before is of no more use. When it throws, the endpoint has failed, posts
+  /// to it are `aborted`, and it may be reset again.
   void reset();
 
   /// For kernels on the device of its context, by value; valid while this lives. `limits` end its
@@ -261,6 +265,8 @@ class context {
   [[nodiscard]] device_list devices() const;
 
  private:
+  friend context verbs::context_over(std::shared_ptr<verbs::fabric> f);
+  explicit context(std::shared_ptr<verbs::fabric> f) noexcept : fabric_(std::move(f)) {}
   std::shared_ptr<verbs::fabric> fabric_;
 };
 

@@ -270,6 +270,13 @@ struct endpoint::state_type {
     return shared != nullptr ? shared->taken.size() : count(options.receive_depth);
   }
 
+  /// Who posts hears that it has failed: its doorbell may be another's by now.
+  void refuse_posts() {
+    device::rdma::queue_state failed{};
+    failed.fault = static_cast<std::uint64_t>(mlx5::syndrome::flushed);
+    queues.write(std::vector<device::rdma::queue_state>(queues.size(), failed));
+  }
+
   void end() noexcept {
     const bool was_there = pair != nullptr;
     pair.reset();
@@ -279,13 +286,13 @@ struct endpoint::state_type {
   /// Also again: nothing is left of what was.
   void start(device_ref d) {
     end();
+    refuse_posts();
     clear(work);
     clear(sent);
     clear(received);
     clear(record);
     clear(cq_records);
     clear(events);
-    clear(queues);
     clear(readers);
     clear(send_ends);
     clear(receive_ends);
@@ -305,7 +312,9 @@ struct endpoint::state_type {
                      o.collapsed};
     s.queues.received = {received.data(), cq_records.data() + 1,
                          static_cast<std::uint32_t>(received.size()), false};
-    pair = adapter->make_queue_pair(s);
+    auto made = adapter->make_queue_pair(s);
+    clear(queues);
+    pair = std::move(made);
     self = pair->address();
     view.queues = s.queues;
     view.queues.qpn = pair->qpn();
@@ -418,3 +427,7 @@ memory_region device_context::register_memory(void* p, std::size_t bytes, access
 }
 
 }  // namespace crosswarp::rdma
+
+crosswarp::rdma::context crosswarp::verbs::context_over(std::shared_ptr<fabric> f) {
+  return rdma::context(std::move(f));
+}

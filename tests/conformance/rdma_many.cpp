@@ -86,7 +86,7 @@ struct many_writes {
       }
       const dev::rdma::posted p = ep.post(me, r);
       c.outcome = p.outcome;
-      if (c.outcome == status::ok) c.outcome = ep.submit(me, p.end);
+      if (c.outcome == status::ok) c.outcome = ep.submit(me, p);
     }
     if (c.outcome == status::ok) c = ep.quiet(me);
     if (c.outcome == status::ok) c = ep.read(me, mine.local(), theirs.remote(), 8);
@@ -294,7 +294,7 @@ struct count_up {
       r.signalled = i % 3 == 0;
       const dev::rdma::posted p = ep.post_atomic(me, r);
       c.outcome = p.outcome;
-      if (c.outcome == status::ok) c.outcome = ep.submit(me, p.end);
+      if (c.outcome == status::ok) c.outcome = ep.submit(me, p);
       if (c.outcome == status::ok && i % 3 == 0) c = ep.wait(me, p);
     }
     if (c.outcome == status::ok) c = ep.quiet(me);

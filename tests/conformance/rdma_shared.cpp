@@ -6,24 +6,6 @@
 
 namespace {
 
-using shared_view = dev::rdma::shared_receive_queue;
-
-/// Receives one after the other, `bytes` apart; out: how the last one went.
-template <class By>
-struct post_shared {
-  CW_FN void operator()(const context& ctx, shared_view q, dev::rdma::local_memory to,
-                        std::uint32_t bytes, int count, dev::rdma::posted* out) const {
-    const auto g = By{}(ctx);
-    dev::rdma::posted p;
-    for (int i = 0; i < count && p.outcome == status::ok; ++i) {
-      p = q.post_recv(g, {to.address + static_cast<std::uint64_t>(i) * bytes, to.lkey}, bytes);
-    }
-    const status told = q.update_dbr_record(g);
-    if (p.outcome == status::ok) p.outcome = told;
-    if (g.rank() == 0) *out = p;
-  }
-};
-
 class RdmaShared : public RdmaPairs {
  protected:
   /// `pairs` senders, each with a receiver of its own; those share receives.

@@ -201,7 +201,9 @@ struct posting {
       const bool waits = i % 2 == 0;
       const dev::rdma::posted p = ep.post_write_inline(me, data, {}, sizeof(data), waits);
       if (p.outcome != status::ok) return p.outcome;
-      if (const status s = ep.submit(me, p.end); s != status::ok) return s;
+      // Both ways, beside each other.
+      const status s = (i + who) % 2 == 0 ? ep.submit(me, p) : ep.submit(me, p.end);
+      if (s != status::ok) return s;
       if (!waits) continue;
       if (const completion c = ep.wait(me, p); c.outcome != status::ok) return c.outcome;
     }

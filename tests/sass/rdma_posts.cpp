@@ -19,7 +19,7 @@ struct arguments {
 
 template <class G>
 __device__ inline status ring(const G& g, const arguments& a, const rdma::posted& p) {
-  return p.outcome == status::ok ? a.ep.submit(g, p.end) : p.outcome;
+  return p.outcome == status::ok ? a.ep.submit(g, p) : p.outcome;
 }
 template <class G>
 __device__ inline status write(const G& g, const arguments& a) {

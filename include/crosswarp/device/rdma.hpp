@@ -150,12 +150,15 @@ class sole_producer : public thread_group {};
 /// of a send queue, entries of a receive queue, and never wrap.
 struct queue_state {
   alignas(line_bytes) std::uint64_t reserved;  ///< given out
-  alignas(line_bytes) std::uint64_t lock;      ///< for the two below
-  std::uint64_t ready;                         ///< posted without a gap, and in the doorbell record
-  std::uint64_t told;                          ///< rung for; read without the lock, too
-  alignas(line_bytes) std::uint64_t done;      ///< completed, their places are free
-  std::uint64_t fault;                         ///< see latch(); 0: none
+  /// Posted without a gap, and in the doorbell record; with `held` it is a lock for itself and
+  /// `told`.
+  alignas(line_bytes) std::uint64_t ready;
+  std::uint64_t told;                      ///< rung for; read without the lock, too
+  alignas(line_bytes) std::uint64_t done;  ///< completed, their places are free
+  std::uint64_t fault;                     ///< see latch(); 0: none
   std::uint64_t fault_index;
+
+  static constexpr std::uint64_t held = std::uint64_t{1} << 63U;  ///< a bit of `ready`
 };
 
 /// What the threads that read one completion queue share, in the device's memory.
@@ -449,6 +452,10 @@ class basic_endpoint {
   /// Both, for what ends at `end`; does nothing when somebody has done it.
   template <group G>
   [[nodiscard]] CW_FN status submit(const G& g, std::uint64_t end) const noexcept;
+  /// The same for what was just posted: takes less where all before it was rung for. What the post
+  /// said when it failed.
+  template <group G>
+  [[nodiscard]] CW_FN status submit(const G& g, const posted& p) const noexcept;
   template <group G>
   [[nodiscard]] CW_FN status update_recv_dbr_record(const G& g) const noexcept;
 
@@ -492,6 +499,8 @@ class basic_endpoint {
                                            bool sound, F&& make) const noexcept;
   [[nodiscard]] CW_FN impl::place wait_for_room(std::uint32_t blocks) const noexcept;
   CW_FN void ring(std::uint64_t ready) const noexcept;
+  [[nodiscard]] CW_FN status submit_behind(std::uint64_t end) const noexcept;
+  [[nodiscard]] CW_FN std::uint64_t ring_for_more(std::uint64_t ready) const noexcept;
   [[nodiscard]] CW_FN std::uint64_t failed_event() const noexcept;
   CW_FN void hear_event(std::uint64_t done) const noexcept;
   CW_FN bool drain_sent(completion* one) const noexcept;
@@ -512,5 +521,9 @@ using endpoint = basic_endpoint<mlx5_provider>;
 
 }  // namespace crosswarp::device::rdma
 
-#include "crosswarp/device/impl/rdma_impl.hpp"
+#include "crosswarp/device/impl/rdma_call_impl.hpp"
 #include "crosswarp/device/impl/rdma_mlx5.hpp"
+#include "crosswarp/device/impl/rdma_post_impl.hpp"
+#include "crosswarp/device/impl/rdma_receive_impl.hpp"
+#include "crosswarp/device/impl/rdma_sent_impl.hpp"
+#include "crosswarp/device/impl/rdma_tell_impl.hpp"

@@ -104,4 +104,7 @@ std::shared_ptr<fabric> verbs_fabric();
 /// mlx5 adapters whose queues kernels drive. Throws as above.
 std::shared_ptr<fabric> mlx5_fabric();
 
+/// For a fabric that is no backend's own: devices of it behave as its author wants.
+rdma::context context_over(std::shared_ptr<fabric> f);
+
 }  // namespace crosswarp::verbs

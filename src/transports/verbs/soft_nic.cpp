@@ -12,7 +12,11 @@
 namespace crosswarp::verbs {
 namespace {
 
-constexpr std::ptrdiff_t most_qps = 0xfff;
+/// Of a queue pair's number, which has 24 bits: which place is its own. 64 ranks of a process that
+/// have an endpoint to each other, and more queues than one, need as many.
+constexpr unsigned place_bits = 14;
+constexpr std::uint32_t place_of_number = (1U << place_bits) - 1;
+constexpr std::ptrdiff_t most_qps = place_of_number;
 
 }  // namespace
 
@@ -140,7 +144,7 @@ std::optional<soft_nic::made_qp> soft_nic::try_add_qp(const qp_setup& s, std::ui
   // Counted up with each use of a place, so that an answer to an old one finds no new one. From 1:
   // a doorbell that was never rung shows 0.
   const auto place_number = static_cast<std::uint32_t>(number - by_number_.begin()) + 1;
-  made->qpn = (++made_ & 0xfffU) << 12U | place_number;
+  made->qpn = (++made_ << place_bits & 0xff'ffffU) | place_number;
   made->self = {fabric_, number_, made->qpn};
   made->shared = shared == 0 ? nullptr : shared_.at(shared).get();
   made->page = &at;
@@ -162,7 +166,7 @@ void soft_nic::remove_qp(std::uint32_t qpn) {
     at.words.data()[q.bell] = 0;
     while (!at.owners.empty() && at.owners.back() == nullptr) at.owners.pop_back();
     if (now_of_ == &q) now_of_ = nullptr;
-    by_number_[(qpn & 0xfffU) - 1] = nullptr;
+    by_number_[(qpn & place_of_number) - 1] = nullptr;
     std::erase(active_, &q);
     std::erase(failed_, &q);
     qps_.erase(qpn);
@@ -189,7 +193,7 @@ endpoint_state soft_nic::state_of(std::uint32_t qpn) {
 
 /// Null when there is none.
 soft_nic::qp* soft_nic::find(std::uint32_t qpn) const noexcept {
-  const std::size_t place = (qpn & 0xfffU) - std::size_t{1};
+  const std::size_t place = (qpn & place_of_number) - std::size_t{1};
   qp* const q = place < by_number_.size() ? by_number_[place] : nullptr;
   return q != nullptr && q->qpn == qpn ? q : nullptr;
 }
@@ -213,7 +217,7 @@ void soft_nic::work() {
     const bool heard = wire_ != nullptr && wire_->progress();
     // Who fills queues by hand calls nobody: his turn comes also while others are busy all the
     // time.
-    const bool rung = look_at_bells(posted || look % 64 == 0 || ++round % 256 == 0);
+    const bool rung = look_at_bells(posted || look % 64 == 0, ++round % 64 == 0);
     const bool moved = serve_all();
     if (heard || rung || moved) {
       last = clock::now();
@@ -261,19 +265,24 @@ void soft_nic::rest(clock::duration idle_for) {
   [[maybe_unused]] const ssize_t n = ::read(wake_, &rung, sizeof(rung));
 }
 
-/// At those of groups that were called for, or at `all`: of a GPU's kernels, which cannot call, it
-/// is all of them in any case.
-bool soft_nic::look_at_bells(bool all) {
+/// At those of groups that were called for, and of the `next` one, whose turn it is, so that a look
+/// takes no longer with more of them; or at `all`: of a GPU's kernels, which cannot call, it is all
+/// of them in any case.
+bool soft_nic::look_at_bells(bool all, bool next) {
   bool any = false;
+  std::size_t group = 0;
   for (const auto& page : pages_) {
     for (std::size_t first = 0; first < page->owners.size(); first += bell_page::of_group) {
       std::atomic<bool>& rang = page->rang[first / bell_page::of_group];
       // Taken before the look: a ring that this misses is called for again. pairs with call_nic()
       const bool called =
           rang.load(std::memory_order_relaxed) && rang.exchange(false, std::memory_order_acquire);
-      if (called || all || !page->calls) any = hear_group(*page, first) || any;
+      const bool its_turn = next && group == bell_turn_;
+      if (called || all || its_turn || !page->calls) any = hear_group(*page, first) || any;
+      ++group;
     }
   }
+  if (next) bell_turn_ = bell_turn_ + 1 < group ? bell_turn_ + 1 : 0;
   return any;
 }
 

@@ -89,7 +89,7 @@ class soft_nic {
   void rouse() const noexcept;
   void expect_bells() noexcept;
   bool hear_posts();
-  bool look_at_bells(bool all);
+  bool look_at_bells(bool all, bool next);
   bool hear_group(bell_page& page, std::size_t first);
   bool serve_all();
   void rest(clock::duration idle_for);
@@ -147,8 +147,9 @@ class soft_nic {
   std::vector<qp*> by_number_;  ///< qps_ again, for a quick look
   std::uint32_t made_ = 0;
   std::vector<std::unique_ptr<bell_page>> pages_;
-  std::vector<qp*> active_;  ///< have entries to carry out
-  std::vector<qp*> failed_;  ///< have receives to flush, now or later
+  std::size_t bell_turn_ = 0;  ///< the group that is looked at next, called for or not
+  std::vector<qp*> active_;    ///< have entries to carry out
+  std::vector<qp*> failed_;    ///< have receives to flush, now or later
   std::mt19937_64 random_;
   // The entry that was read last, if any. Not one for each queue pair: of a thousand they would
   // not be in a cache.

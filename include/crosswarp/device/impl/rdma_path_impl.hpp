@@ -98,7 +98,7 @@ class rdma_poster {
       while (seen < p.end && !fetched.compare_exchange(seen, p.end, order::relaxed)) {
       }
     }
-    status s = w.to.submit(me, p.end);
+    status s = w.to.submit(me, p);
     if (s == status::ok && wait) s = w.to.wait(me, p).outcome;
     return outcome_of(w, s);
   }

@@ -5,6 +5,9 @@
 
 namespace crosswarp::device::rdma::impl {
 
+template <group G>
+inline constexpr bool is_sole = std::is_same_v<G, sole_producer>;
+
 // Locks of an endpoint are held for a few instructions, and never while something is waited for.
 [[nodiscard]] CW_FN inline bool try_lock(std::uint64_t& lock) noexcept {
   const device_atomic<std::uint64_t> word(lock);
@@ -12,6 +15,22 @@ namespace crosswarp::device::rdma::impl {
 }
 CW_FN inline void unlock(std::uint64_t& lock) noexcept {
   device_atomic<std::uint64_t>(lock).store(0, order::release);  // pairs with try_lock()
+}
+/// The same for what a work queue's threads tell the adapter: `ready` is what it says.
+[[nodiscard]] CW_FN inline bool try_lock(const work_queue& q, std::uint64_t& ready) noexcept {
+  const device_atomic<std::uint64_t> word(q.state->ready);
+  ready = word.load(order::relaxed);
+  if ((ready & queue_state::held) != 0) return false;
+  return word.compare_exchange(ready, ready | queue_state::held, order::acquire);  // unlock()
+}
+/// Only when it says `ready`.
+[[nodiscard]] CW_FN inline bool try_lock_at(const work_queue& q, std::uint64_t ready) noexcept {
+  return device_atomic<std::uint64_t>(q.state->ready)
+      .compare_exchange(ready, ready | queue_state::held, order::acquire);  // unlock()
+}
+CW_FN inline void unlock(const work_queue& q, std::uint64_t ready) noexcept {
+  // pairs with try_lock(), try_lock_at()
+  device_atomic<std::uint64_t>(q.state->ready).store(ready, order::release);
 }
 /// For locks: a user's short deadline must not leave an entry that nobody rings for.
 [[nodiscard]] CW_FN inline wait_limits patient(const wait_limits& l) noexcept {
@@ -120,35 +139,35 @@ template <class Drain>
   return true;
 }
 
-/// Moves `ready` over everything that was posted without a gap. Who fills a gap comes here
+/// Behind everything that was posted from `ready` on without a gap. Who fills a gap comes here
 /// afterwards, so nothing is left behind. With the lock.
-CW_FN inline void collect(const work_queue& q) noexcept {
-  std::uint64_t ready = q.state->ready;
+[[nodiscard]] CW_FN inline std::uint64_t collect(const work_queue& q,
+                                                 std::uint64_t ready) noexcept {
   for (;;) {
     // pairs with write_entries(), post_recv()
     const std::uint64_t end = device_atomic<std::uint64_t>(q.end_of(ready)).load(order::acquire);
-    if (end <= ready) break;  // of an earlier lap
+    if (end <= ready) return ready;  // of an earlier lap
     ready = end;
   }
-  q.state->ready = ready;
 }
 
-/// Runs `f` with the lock, unless `end` was told meanwhile.
+/// Runs `f` with the lock, unless `end` was told meanwhile; it gets `ready` and may move it.
 template <class Tell>
 [[nodiscard]] CW_FN inline status tell(const work_queue& q, std::uint64_t end,
                                        const wait_limits& limits, Tell&& f) noexcept {
   bool locked = false;
+  std::uint64_t ready = 0;
   const device_atomic<std::uint64_t> told(q.state->told);
   const status waited = poll_until(
       [&] {
         if (reached(told.load(order::relaxed), end)) return true;
-        locked = try_lock(q.state->lock);
+        locked = try_lock(q, ready);
         return locked;
       },
       patient(limits));
   if (!locked) return waited;
-  f();
-  unlock(q.state->lock);
+  f(ready);
+  unlock(q, ready);
   return status::ok;
 }
 

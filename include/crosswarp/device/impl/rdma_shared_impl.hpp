@@ -32,9 +32,9 @@ template <group G>
 CW_FN inline status basic_shared_receive_queue<P>::update_dbr_record(const G& g) const noexcept {
   g.sync();
   return leader_of(g, [&] {
-    return impl::tell(p_.posts, impl::untold(p_.posts), p_.limits, [&] {
-      impl::collect(p_.posts);
-      P::write_shared_record(p_.queue, p_.posts.state->ready);
+    return impl::tell(p_.posts, impl::untold(p_.posts), p_.limits, [&](std::uint64_t& ready) {
+      ready = impl::collect(p_.posts, ready);
+      P::write_shared_record(p_.queue, ready);
     });
   });
 }
@@ -43,19 +43,19 @@ CW_FN inline status basic_shared_receive_queue<P>::update_dbr_record(const G& g)
 /// ring, whatever endpoint took them, and in whatever order they ended.
 template <class P>
 CW_FN inline void basic_shared_receive_queue<P>::collect_taken() const noexcept {
-  queue_state& s = *p_.posts.state;
-  if (!impl::try_lock(s.lock)) return;
-  const device_atomic<std::uint64_t> done_word(s.done);
+  std::uint64_t ready = 0;
+  if (!impl::try_lock(p_.posts, ready)) return;
+  const device_atomic<std::uint64_t> done_word(p_.posts.state->done);
   const std::uint64_t before = done_word.load(order::relaxed);
   std::uint64_t done = before;
   // No more than were posted and told: those behind have not been taken.
-  for (; done != s.ready; ++done) {
+  for (; done != ready; ++done) {
     const system_atomic<std::uint64_t> taken(p_.taken[done & (p_.posts.depth - 1)]);
     if (taken.load(order::acquire) == 0) break;  // pairs with give_back()
     taken.store(0, order::relaxed);              // it is taken again only after it was posted again
   }
   if (done != before) done_word.store(done, order::release);  // pairs with done_of()
-  impl::unlock(s.lock);
+  impl::unlock(p_.posts, ready);
 }
 
 }  // namespace crosswarp::device::rdma

@@ -1,0 +1,93 @@
+// Bodies of rdma.hpp: what was posted to the send queue is told to the adapter.
+#pragma once
+
+#include "crosswarp/device/impl/rdma_queue_impl.hpp"
+#include "crosswarp/device/rdma.hpp"
+
+namespace crosswarp::device::rdma {
+
+/// With the lock; the record says so already.
+template <class P>
+CW_FN inline void basic_endpoint<P>::ring(std::uint64_t ready) const noexcept {
+  P::ring(p_.queues, ready);
+  device_atomic<std::uint64_t>(p_.send.state->told).store(ready, order::relaxed);
+  call_host<verbs::call_nic>(p_.nic);
+}
+
+template <class P>
+template <group G>
+CW_FN inline status basic_endpoint<P>::update_send_dbr_record(const G& g) const noexcept {
+  g.sync();
+  return leader_of(g, [&] {
+    return impl::tell(p_.send, impl::untold(p_.send), p_.limits, [&](std::uint64_t& ready) {
+      ready = impl::collect(p_.send, ready);
+      P::write_send_record(p_.queues, ready);
+    });
+  });
+}
+template <class P>
+template <group G>
+CW_FN inline status basic_endpoint<P>::ring_doorbell(const G& g) const noexcept {
+  g.sync();
+  return leader_of(g, [&] {
+    return impl::tell(p_.send, impl::untold(p_.send), p_.limits,
+                      [&](std::uint64_t ready) { ring(ready); });
+  });
+}
+/// By one thread, whatever was posted and rung for before.
+template <class P>
+CW_COLD CW_FN status basic_endpoint<P>::submit_behind(std::uint64_t end) const noexcept {
+  return impl::tell(p_.send, end, p_.limits, [&](std::uint64_t& ready) {
+    ready = impl::collect(p_.send, ready);
+    if (device_atomic<std::uint64_t>(p_.send.state->told).load(order::relaxed) == ready) return;
+    P::write_send_record(p_.queues, ready);
+    ring(ready);
+  });
+}
+template <class P>
+template <group G>
+CW_FN inline status basic_endpoint<P>::submit([[maybe_unused]] const G& g,
+                                              [[maybe_unused]] std::uint64_t end) const noexcept {
+  if constexpr (impl::is_sole<G>) {
+    const std::uint64_t ready = p_.send.state->ready;
+    P::write_send_record(p_.queues, ready);
+    ring(ready);
+    return status::ok;
+  } else {
+    g.sync();
+    return leader_of(g, [&] { return submit_behind(end); });
+  }
+}
+
+/// With the lock, behind a ring for what ends at `ready`: for what others posted meanwhile, and
+/// found a gap before it. Returns where that ends.
+template <class P>
+CW_COLD CW_FN std::uint64_t basic_endpoint<P>::ring_for_more(std::uint64_t ready) const noexcept {
+  const std::uint64_t end = impl::collect(p_.send, ready);
+  if (end != ready) {
+    P::write_send_record(p_.queues, end);
+    ring(end);
+  }
+  return end;
+}
+
+template <class P>
+template <group G>
+CW_FN inline status basic_endpoint<P>::submit(const G& g, const posted& p) const noexcept {
+  if (p.outcome != status::ok) return p.outcome;
+  if constexpr (impl::is_sole<G>) {
+    return submit(g, p.end);
+  } else {
+    g.sync();
+    return leader_of(g, [&] {
+      // All before it was told, and nobody is at it: what is next is known.
+      if (!impl::try_lock_at(p_.send, p.index)) return submit_behind(p.end);
+      P::write_send_record(p_.queues, p.end);
+      ring(p.end);
+      impl::unlock(p_.send, ring_for_more(p.end));
+      return status::ok;
+    });
+  }
+}
+
+}  // namespace crosswarp::device::rdma
