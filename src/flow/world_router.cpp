@@ -207,8 +207,8 @@ void world_router::tell_ends() {
 // ---- at a sender
 
 void world_router::copy(const message& give) {
-  if (!station_->copies())
-    return;  // senders that heard why have left, and taken their memory along
+  // Senders that heard why have left, and taken their memory along.
+  if (!station_->copies()) return;
   const auto it = sends_.find(give.id);
   message m = give;
   m.what = message::kind::arrived;
