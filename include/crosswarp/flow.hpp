@@ -53,9 +53,10 @@ class patience {
   using sleep = std::function<void(std::chrono::nanoseconds)>;
   virtual ~patience() = default;
   /// Returns when ready(); else throws error(timeout, aborted or peer_lost) that names `call`.
-  /// `nap`: sleeps as long as it is told, or until it may be ready.
-  virtual void await(const char* call, const std::function<bool()>& ready,
-                     const sleep& nap) const = 0;
+  /// `nap`: sleeps as long as it is told, or until it may be ready. `missing`: what a timeout says
+  /// was waited for.
+  virtual void await(const char* call, const std::function<bool()>& ready, const sleep& nap,
+                     const std::function<std::string()>& missing) const = 0;
 };
 
 /// Something that is there from a moment on, and that others wait for.
@@ -65,6 +66,11 @@ class awaited {
   const char* call = "";
   /// Called when a wait for it has ended in vain; may be empty.
   std::function<void()> give_up;
+  /// What an error says: whose input the bytes go into, of a send; else whose output they come out
+  /// of. `end`: the number of that, -1 of a link without a router.
+  std::shared_ptr<const std::string> where;
+  int end = -1;
+  std::size_t bytes = 0;
 
   [[nodiscard]] bool ready() const noexcept {
     return there_.load(std::memory_order_acquire);  // pairs with tell()
@@ -76,6 +82,7 @@ class awaited {
   void tell();
 
  private:
+  [[nodiscard]] std::string missing() const;
   std::atomic<bool> there_{false};
   std::mutex mutex_;  // who sleeps misses no tell()
   std::condition_variable told_;

@@ -117,8 +117,11 @@ std::pair<endpoint, std::shared_ptr<router_base>> core::router(int inputs, int o
   const std::scoped_lock lock(mutex_);
   agree(edges_.size() + routers_.size(), "a router of " + std::to_string(inputs) + " inputs, " +
                                              std::to_string(outputs) + " outputs, " + p.name);
+  const endpoint at(endpoint::kind::router, static_cast<int>(routers_.size()));
+  const std::string name = name_of(at) + " (" + p.name + ")";
   routers_.push_back(make_router({inputs, outputs}, std::move(p), -1));
-  return {endpoint(endpoint::kind::router, static_cast<int>(routers_.size()) - 1), routers_.back()};
+  routers_.back()->set_name(name, false);
+  return {at, routers_.back()};
 }
 
 core::spot core::spot_of(endpoint e) const {
@@ -175,7 +178,10 @@ std::shared_ptr<port_pair> core::make_link(endpoint from, endpoint to, std::size
     receiver.rank = target.rank;
     receiver.of =
         is_router(from) ? find_router(from) : make_router(fan{1, 1}, any_available(), target.rank);
-    if (!is_router(from)) sender.of = receiver.of;
+    if (!is_router(from)) {
+      receiver.of->set_name("the link from " + name_of(from) + " to " + name_of(to), true);
+      sender.of = receiver.of;
+    }
     receiver.index = receiver.of->add_output({packet_bytes, buffers, target.at, target.rank, how});
   }
   sender.rank = source.rank;

@@ -47,7 +47,8 @@ device_link::device_link(world& w, int from, int to, std::size_t packet_bytes, i
   const int peer = view_.sends ? to : from;
   view_.peer = peer;
   view_.limits = w.device().limits.for_peer(peer);
-  view_.theirs = at(peer);
+  // Not by loads and stores where another path was chosen, though it could be.
+  view_.theirs = w.is_mapped(peer) ? at(peer) : nullptr;
   if (view_.theirs != nullptr) return;
   if (!w.has_proxy()) {
     throw error(errc::not_supported, "device_link",

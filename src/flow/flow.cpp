@@ -54,10 +54,15 @@ void completion::sync() const {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   };
+  const auto missing = [] {
+    return std::string("what was queued on a stream has not passed: does that stream wait for ") +
+           "something that nobody does?";
+  };
   if (limits_) {
-    limits_->await("sync", is_ready, nap);
+    limits_->await("sync", is_ready, nap, missing);
   } else {
-    waits(device::wait_limits{}, nullptr, kind_ == device_kind::cpu).await("sync", is_ready, nap);
+    waits(device::wait_limits{}, nullptr, kind_ == device_kind::cpu)
+        .await("sync", is_ready, nap, missing);
   }
 }
 

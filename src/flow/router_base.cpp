@@ -47,9 +47,8 @@ void router_base::inbox::deliver(const grant& g, completion arrived, std::byte* 
   }
 }
 
-future<pending_segment> router_base::inbox::receive(const std::shared_ptr<const patience>& limits,
-                                                    bool ended) {
-  auto promise = promise_of<pending_segment>(limits, "receive");
+void router_base::inbox::receive(const std::shared_ptr<shared_value<pending_segment>>& promise,
+                                 bool ended) {
   if (!arrived_.empty()) {
     promise->set(std::move(arrived_.front()));
     arrived_.pop_front();
@@ -58,7 +57,6 @@ future<pending_segment> router_base::inbox::receive(const std::shared_ptr<const 
   } else {
     wanted_.push_back(promise);
   }
-  return future<pending_segment>(std::move(promise));
 }
 
 int router_base::inbox::give_back(const pending_segment& s) {
@@ -80,12 +78,31 @@ void router_base::inbox::end() {
   wanted_.clear();
 }
 
+/// One for which somebody waits in `call`.
+template <class T>
+std::shared_ptr<shared_value<T>> router_base::promise_of(const char* call, int end,
+                                                         std::size_t bytes) const {
+  auto p = std::make_shared<shared_value<T>>();
+  p->limits = limits_;
+  p->call = call;
+  p->where = name_;
+  p->end = is_link_ ? -1 : end;
+  p->bytes = bytes;
+  return p;
+}
+
+future<pending_segment> router_base::receive_from(inbox& in, int output, bool ended) {
+  auto promise = promise_of<pending_segment>("receive", output, 0);
+  in.receive(promise, ended);
+  return future<pending_segment>(std::move(promise));
+}
+
 // ---- sending
 
 future<completion> router_base::send(int index, const segment& s, const completion& ready) {
   limits_->check("send");
   check_segment(s, ready);
-  auto promise = promise_of<completion>(limits_, "send");
+  auto promise = promise_of<completion>("send", index, s.bytes);
   future<completion> result(promise);
   // The user's function is called without the lock, so that it may use other links.
   const route way = s.bytes == 0 ? route{} : matcher_.checked_route(s, index);

@@ -28,16 +28,6 @@ struct receiver {
 /// Of all buffers; wraps nowhere. Throws error(out_of_memory).
 std::size_t bytes_of(std::size_t packet_bytes, int buffers);
 
-/// One for which somebody waits in `call`.
-template <class T>
-std::shared_ptr<shared_value<T>> promise_of(const std::shared_ptr<const patience>& limits,
-                                            const char* call) {
-  auto p = std::make_shared<shared_value<T>>();
-  p->limits = limits;
-  p->call = call;
-  return p;
-}
-
 class router_base : public std::enable_shared_from_this<router_base> {
  public:
   virtual ~router_base() = default;
@@ -54,6 +44,12 @@ class router_base : public std::enable_shared_from_this<router_base> {
   virtual future<pending_segment> receive(int output) = 0;
   virtual void release(int output, const pending_segment& s, const completion& used) = 0;
 
+  /// As errors call it. `is_link`: a link without a router, so its one input needs no number.
+  /// Before anybody uses it.
+  void set_name(std::string name, bool is_link) {
+    name_ = std::make_shared<const std::string>(std::move(name));
+    is_link_ = is_link;
+  }
   /// Nothing is given out any more.
   virtual void stop() {}
   /// Memory that copies read; it stays as long as their streams.
@@ -78,8 +74,7 @@ class router_base : public std::enable_shared_from_this<router_base> {
         : base_(base), stride_(stride), slots_(static_cast<std::size_t>(buffers)) {}
     /// A buffer is the receiver's now; or what lies at `lent` is.
     void deliver(const grant& g, completion arrived, std::byte* lent = nullptr);
-    [[nodiscard]] future<pending_segment> receive(const std::shared_ptr<const patience>& limits,
-                                                  bool ended);
+    void receive(const std::shared_ptr<shared_value<pending_segment>>& promise, bool ended);
     /// The slot that it frees. Throws error(invalid_argument).
     int give_back(const pending_segment& s);
     /// All who wait get an empty segment.
@@ -133,6 +128,8 @@ class router_base : public std::enable_shared_from_this<router_base> {
   virtual void take_back(int input, std::uint64_t id) = 0;
   /// Throws error(invalid_argument) for what cannot go that way.
   virtual void check_way(int /*input*/, const segment& /*s*/, const route& /*way*/) const {}
+  /// What the output's inbox is asked for, with what an error says of it.
+  [[nodiscard]] future<pending_segment> receive_from(inbox& in, int output, bool ended);
   /// When the last byte of it is given out, and nothing of it is lent.
   void complete_if_done(std::uint64_t id);
 
@@ -158,6 +155,12 @@ class router_base : public std::enable_shared_from_this<router_base> {
   /// Whether a sender may send. Throws error(invalid_argument).
   void check_open(const sender& s) const;
 
+  template <class T>
+  [[nodiscard]] std::shared_ptr<shared_value<T>> promise_of(const char* call, int end,
+                                                            std::size_t bytes) const;
+
+  std::shared_ptr<const std::string> name_;
+  bool is_link_ = false;
   std::uint64_t next_send_ = 0;
 };
 

@@ -84,7 +84,7 @@ void router_core::shutdown(int index) {
 future<pending_segment> router_core::receive(int index) {
   limits_->check("receive");
   const std::scoped_lock lock(mutex_);
-  return at(index).in.receive(limits_, matcher_.ended(index));
+  return receive_from(at(index).in, index, matcher_.ended(index));
 }
 
 void router_core::release(int index, const pending_segment& s, const completion& used) {

@@ -30,6 +30,11 @@ std::uint32_t station::add(const std::shared_ptr<addressee>& a) {
   return static_cast<std::uint32_t>(addressees_.size() - 1);
 }
 
+void station::stop_copies() {
+  const std::scoped_lock lock(mutex_);
+  copies_ = false;
+}
+
 void station::post(int rank, const message& m) {
   if (rank == world_.rank()) {
     came_[m.router].push_back(m);
@@ -137,6 +142,7 @@ bool station::is_broken() const {
 
 void station::break_world(const std::string& why) noexcept {
   try {
+    stop_copies();
     limits_->abort(why);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the world is told in any case
   }

@@ -43,8 +43,12 @@ class station {
   /// The number that letters have to name.
   std::uint32_t add(const std::shared_ptr<addressee>& a);
 
+  /// Nothing is copied any more of what this rank has sent: its memory may go.
+  void stop_copies();
+
   // ---- with the lock held
 
+  [[nodiscard]] bool copies() const noexcept { return copies_; }
   void post(int rank, const message& m);
   /// When `c` has passed, and `*failed` is ok; else the world is aborted.
   void post_after(const completion& c, const status* failed, int rank, const message& m);
@@ -82,6 +86,7 @@ class station {
   std::condition_variable posted_;
   // ---- with the lock
   bool stop_ = false;
+  bool copies_ = true;
   bool news_ = false;  // the thread has something to look at
   std::vector<std::weak_ptr<addressee>> addressees_;
   std::map<std::uint32_t, std::deque<message>> came_;  // by addressee

@@ -27,7 +27,8 @@ void awaited::await() {
         [this](std::chrono::nanoseconds most) {
           std::unique_lock lock(mutex_);
           told_.wait_for(lock, most, [this] { return ready(); });
-        });
+        },
+        [this] { return missing(); });
   } catch (...) {
     if (!give_up) throw;
     give_up();
@@ -36,6 +37,19 @@ void awaited::await() {
     given_up_ = std::current_exception();
     throw;
   }
+}
+
+std::string awaited::missing() const {
+  const std::string of = where ? *where : "a link";
+  const auto at = [&](const char* side) {
+    return end < 0 ? of : side + std::to_string(end) + " of " + of;
+  };
+  if (bytes == 0) {
+    return "no segment came out of " + at("output ") +
+           ": do its senders still send, and shut down?";
+  }
+  return "the " + std::to_string(bytes) + " bytes that went into " + at("input ") +
+         " were not all taken: no receiver has a free buffer; does it receive and release?";
 }
 
 // ---- how
@@ -60,7 +74,8 @@ status spin_and_sleep(const Ready& ready, const device::wait_limits& limits,
 
 }  // namespace
 
-void waits::await(const char* call, const std::function<bool()>& ready, const sleep& nap) const {
+void waits::await(const char* call, const std::function<bool()>& ready, const sleep& nap,
+                  const std::function<std::string()>& missing) const {
   std::exception_ptr thrown;  // a poll lets nothing through
   const auto is_over = [&] {
     try {
@@ -79,9 +94,9 @@ void waits::await(const char* call, const std::function<bool()>& ready, const sl
       return;
     case status::timeout:
       throw error(errc::timeout, call,
-                  "nothing came within " + std::to_string(limits_.timeout_ns / 1'000'000) +
-                      " ms: does the other end still send, release its buffers, and shut down?");
+                  "within " + std::to_string(limits_.timeout_ns / 1'000'000) + " ms " + missing());
     default: {
+      if (stop_) stop_();
       const fault_word fault = device::impl::read_fault(limits_);
       throw error(s == status::peer_lost ? errc::peer_lost : errc::aborted, call,
                   "the world is broken", fault_rank(fault));

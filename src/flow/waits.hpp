@@ -20,7 +20,11 @@ class waits final : public patience {
         keep_(std::move(keep)),
         sleeps_(sleeps) {}
 
-  void await(const char* call, const std::function<bool()>& ready, const sleep& nap) const override;
+  void await(const char* call, const std::function<bool()>& ready, const sleep& nap,
+             const std::function<std::string()>& missing) const override;
+  /// Called before a wait ends because the world is broken: who hears of it frees what it sent.
+  /// Set before anybody waits.
+  void set_stop(std::function<void()> stop) { stop_ = std::move(stop); }
   /// The first reason stays.
   void abort(const std::string& why);
   [[nodiscard]] bool is_aborted() const noexcept {
@@ -33,6 +37,7 @@ class waits final : public patience {
   const device::wait_limits limits_;
   const std::shared_ptr<const void> keep_;
   const bool sleeps_;
+  std::function<void()> stop_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
   std::string why_;

@@ -13,15 +13,19 @@ class world_core final : public core {
   world_core(world& w, std::vector<device_ref> devices, std::vector<machine_spot> spots,
              const std::shared_ptr<waits>& limits)
       : core(std::move(devices), std::move(spots), limits),
-        station_(std::make_shared<station>(w, limits)) {}
+        station_(std::make_shared<station>(w, limits)) {
+    limits->set_stop([at = std::weak_ptr<station>(station_)] {
+      if (const auto still = at.lock()) still->stop_copies();
+    });
+  }
   ~world_core() override { station_->close(); }
 
  private:
   void agree(std::size_t n, const std::string& what) override;
   [[nodiscard]] int here() const override { return station_->of().rank(); }
   std::shared_ptr<router_base> make_router(const fan& f, policy p, int near) override;
-  /// Ranks hear of it at any time.
-  void stop_routers() override {}
+  /// One lock is over all of a rank's routers. Other ranks stop theirs when they hear of it.
+  void stop_routers() override { station_->stop_copies(); }
 
   const std::shared_ptr<station> station_;
   int routers_ = 0;  // whose ends were not known

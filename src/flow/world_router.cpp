@@ -48,8 +48,10 @@ int world_router::add_output(const receiver& r) {
   const std::size_t stride = (r.packet_bytes + alignment - 1) / alignment * alignment;
   (void)bytes_of(r.packet_bytes, r.buffers);  // judges what rounding may wrap
   const auto& memory = station_->allocate(bytes_of(stride, r.buffers));
-  auto made = std::make_unique<output>(
-      output{r, stride, memory.data(), memory.data(r.rank), memory.device().remote()});
+  // Not by loads and stores where another path was chosen, though it could be.
+  std::byte* const theirs = station_->of().is_mapped(r.rank) ? memory.data(r.rank) : nullptr;
+  auto made =
+      std::make_unique<output>(output{r, stride, memory.data(), theirs, memory.device().remote()});
   if (r.rank == here()) {
     const world_options& o = station_->of().options();
     if (!r.at && near_.kind() != device_kind::cpu && o.heap_kind == memory_kind::device) {
@@ -106,7 +108,7 @@ future<pending_segment> world_router::receive(int index) {
   const std::scoped_lock lock(mutex());
   check_running("receive");
   output& at = out(index);
-  return at.in->receive(limits_, has_ended(at));
+  return receive_from(*at.in, index, has_ended(at));
 }
 
 void world_router::release(int index, const pending_segment& s, const completion& used) {
@@ -205,6 +207,8 @@ void world_router::tell_ends() {
 // ---- at a sender
 
 void world_router::copy(const message& give) {
+  // Senders that heard why have left, and taken their memory along.
+  if (!station_->copies()) return;
   const auto it = sends_.find(give.id);
   message m = give;
   m.what = message::kind::arrived;

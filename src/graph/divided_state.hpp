@@ -43,6 +43,33 @@ inline std::uint64_t spill_for(std::uint64_t known, int workers) noexcept {
   return std::min(wanted, worklist_impl::most_items);
 }
 
+/// A part of the graph, as programs read it.
+struct rows {
+  rows(device_ref d, const part& p)
+      : begin(p.first),
+        count(p.count),
+        other_count(static_cast<vertex>(p.others.size())),
+        offsets(on_device(d, p.offsets)),
+        targets(on_device(d, p.targets)),
+        lengths(on_device(d, p.lengths)),
+        others(on_device(d, p.others)) {}
+  /// `first`: of each of all parts, and the end; this is the `number`th.
+  [[nodiscard]] device::graph::part view(const buffer<vertex>& first, int number, int all) const {
+    return {offsets.data(), targets.data(), lengths.data(), others.data(), other_count,
+            first.data(),   begin,          count,          number,        all};
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return bytes_of(offsets) + bytes_of(targets) + bytes_of(lengths) + bytes_of(others);
+  }
+  vertex begin;
+  vertex count;
+  vertex other_count;
+  buffer<std::uint64_t> offsets;
+  buffer<vertex> targets;
+  buffer<weight> lengths;
+  buffer<vertex> others;
+};
+
 /// What a program in rounds did on one rank.
 struct rounds_work {
   std::uint64_t rounds = 0;
@@ -52,6 +79,8 @@ struct rounds_work {
 /// What programs in rounds need beside the graph; made when first asked for.
 struct rounds_memory;
 std::size_t bytes_of(const rounds_memory& m) noexcept;
+/// Of the graph itself, beside the rank's rows.
+std::size_t graph_bytes_of(const rounds_memory& m) noexcept;
 
 struct divided::state {
   state(world& on, const csr& whole, const partition& how, const divided_options& o,
@@ -60,18 +89,17 @@ struct divided::state {
   /// Own vertices, and others' that edges lead to.
   [[nodiscard]] std::size_t known() const { return mine.count + mine.others.size(); }
   [[nodiscard]] int workers() const { return shape.blocks * ((shape.threads + 31) / 32); }
-  [[nodiscard]] device::graph::part view() const {
-    return {offsets.data(),
-            targets.data(),
-            lengths.data(),
-            others.data(),
-            static_cast<vertex>(mine.others.size()),
-            first.data(),
-            mine.first,
-            mine.count,
-            w.rank(),
-            w.size()};
+  /// Parts that rounds divide this rank's vertices into: one for each thread of a CPU, as if it
+  /// were a rank. Threads that wait for each other within a block share one, as on a GPU.
+  [[nodiscard]] int parts() const {
+    return device.kind() == device_kind::cpu && shape.threads == 1 ? shape.blocks : 1;
   }
+  /// The rank's rows are made when they are first asked for: rounds may have smaller parts instead.
+  [[nodiscard]] const rows& whole() {
+    if (!all_rows) all_rows.emplace(device, mine);
+    return *all_rows;
+  }
+  [[nodiscard]] device::graph::part view() { return whole().view(first, w.rank(), w.size()); }
   /// Throws error(not_supported) when rounds were asked for and cannot be.
   [[nodiscard]] bool in_rounds() const;
   /// Whether rounds have room for a path through all vertices, along edges as long as the longest;
@@ -144,10 +172,7 @@ struct divided::state {
   launch_shape shape;
   part mine;
   device_ref device;
-  buffer<std::uint64_t> offsets;
-  buffer<vertex> targets;
-  buffer<weight> lengths;
-  buffer<vertex> others;
+  std::optional<rows> all_rows;
   buffer<vertex> first;
   buffer<status> outcomes;
   distance delta;

@@ -196,15 +196,12 @@ divided::state::state(world& on, const csr& whole, const partition& how, const d
       shape(shape_of(on, o)),
       mine(take_part(whole, how, on.rank())),
       device(on.options().device),
-      offsets(on_device(device, mine.offsets)),
-      targets(on_device(device, mine.targets)),
-      lengths(on_device(device, mine.lengths)),
-      others(on_device(device, mine.others)),
       first(on_device(device, how.first)),
       outcomes(device, static_cast<std::size_t>(shape.blocks)),
       delta(o.delta == 0 ? default_delta(whole) : o.delta),
       longest(longest_of(whole)) {
   expect_equal_parts(w, g, p, was);
+  if (parts() == 1) static_cast<void>(this->whole());
 }
 
 void divided::state::fail(const char* what, status s) const {
@@ -476,8 +473,8 @@ std::vector<double> divided::ranks() {
 
 std::size_t divided::graph_bytes() const noexcept {
   const state& s = *state_;
-  return bytes_of(s.offsets) + bytes_of(s.targets) + bytes_of(s.lengths) + bytes_of(s.others) +
-         bytes_of(s.first);
+  return bytes_of(s.first) + (s.all_rows ? s.all_rows->bytes() : 0) +
+         (s.rounds ? graph_bytes_of(*s.rounds) : 0);
 }
 std::size_t divided::vertex_bytes() const noexcept {
   const state& s = *state_;

@@ -290,9 +290,21 @@ TEST(FlowWaits, EndAtTheDeadline) {
   gate held;
   auto ctx = devices(2, std::chrono::milliseconds(20));
   auto l = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
-  expect_error([&] { (void)l.receive().get(); }, cw::errc::timeout, "20 ms");
+  expect_error([&] { (void)l.receive().get(); }, cw::errc::timeout,
+               "within 20 ms no segment came out of the link from device0 to device1");
   const auto sent = l.send(all_of(source));
-  expect_error([&] { (void)sent.get(); }, cw::errc::timeout, "20 ms");
+  const std::string bytes = std::to_string(source.size() * sizeof(int));
+  expect_error([&] { (void)sent.get(); }, cw::errc::timeout,
+               "within 20 ms the " + bytes +
+                   " bytes that went into the link from device0 to device1 were not all taken");
+  const auto r = ctx.router(2, 1, flow::any_available());
+  auto in = ctx.link(flow::host, r, four, 1);
+  auto too = ctx.link(flow::host, r, four, 1);
+  auto out = ctx.link(r, ctx.devices()[1], four, 1);
+  expect_error([&] { (void)out.receive().get(); }, cw::errc::timeout, "out of output 0 of router0");
+  (void)in.send({source.data(), four});  // fills the one buffer
+  const auto more = too.send({source.data(), four});
+  expect_error([&] { (void)more.get(); }, cw::errc::timeout, "into input 1 of router0");
   auto other = ctx.link(ctx.devices()[0], ctx.devices()[1], four, 1);
   (void)other.send({source.data(), four}, held.close());
   expect_error([&] { other.receive().get().sync(); }, cw::errc::timeout, "sync");

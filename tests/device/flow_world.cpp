@@ -4,8 +4,11 @@
 
 #include <future>
 #include <optional>
+#include <thread>
 
 #include "crosswarp/world.hpp"
+#include "flow/core.hpp"
+#include "flow/world_core.hpp"
 #include "support/flow_gate.hpp"
 #include "support/flow_graphs.hpp"
 #include "support/worlds.hpp"
@@ -382,6 +385,38 @@ TEST(FlowWorld, WaitsEndAtTheDeadlineAndWhenTheContextIsAborted) {
   } catch (const cw::error& e) {
     EXPECT_EQ(e.code(), cw::errc::aborted) << e.what();
   }
+}
+
+/// Who hears of an abort leaves, and takes what it sent along. The world hears of one a moment
+/// later; here it does not, as if that moment were long.
+TEST(FlowWorld, AfterAnAbortNothingIsReadOfWhatWasSent) {
+  on_ranks(2, [](cw::world& w) {
+    const int last = w.size() - 1;
+    if (last == 0) return;
+    std::optional<cw::buffer<int>> source(numbers(8));
+    const auto core = flow::impl::make_world_core(w);
+    using kind = flow::endpoint::kind;
+    const auto l = core->link({kind::device, 0}, {kind::device, last}, four, 1, {});
+    if (w.rank() == 0) (void)l->send(all_of(*source), {});
+    const auto& at = l->receiver;
+    std::optional<flow::pending_segment> first;
+    if (w.rank() == last) {
+      first = at.of->receive(at.index).get();
+      EXPECT_EQ(read(*first), range(0, 4));
+    }
+    w.barrier();
+    if (w.rank() == 0) {
+      core->abort("enough");
+      source.reset();
+    }
+    w.barrier();
+    if (w.rank() == last) {
+      at.of->release(at.index, *first, {});  // now there is room for more
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_EQ(l->bytes_moved(), four);
+    }
+    w.barrier();
+  });
 }
 
 TEST(FlowWorld, WaitsEndWhenARankThrows) {

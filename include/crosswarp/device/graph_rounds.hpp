@@ -3,6 +3,10 @@
 // Ranks read and change each other's memory by loads and atomics, so all must be mapped. What one
 // round writes is read in the next one, behind the meeting, and needs no order of its own; words
 // that several change at once are atomic and relaxed.
+//
+// On a CPU a rank of several threads is divided again: each thread (a block of one) has a part of
+// its vertices, as if it were a rank. What is said here of ranks is said of these parts, then;
+// `symmetric` memory is what each part has its own of. Only meetings know the difference.
 #pragma once
 
 #include <cstdint>
@@ -54,22 +58,40 @@ struct edge_pieces {
 /// How the threads of all ranks go from round to round. All threads have equal copies.
 class rounds {
  public:
-  CW_FN rounds(const kernel_context& ctx, const world& w,
-               const symmetric<round_words>& words) noexcept
-      : ctx_(ctx), world_(w), words_(words) {}
+  /// `by_block`: each block is a part; else a rank's whole grid is.
+  CW_FN rounds(const kernel_context& ctx, const world& w, const symmetric<round_words>& words,
+               bool by_block) noexcept
+      : ctx_(ctx), world_(w), words_(words), by_block_(by_block) {}
 
   [[nodiscard]] CW_FN const kernel_context& context() const noexcept { return ctx_; }
   [[nodiscard]] CW_FN const symmetric<round_words>& words() const noexcept { return words_; }
 
+  /// The calling thread's number among those of this rank, and how many these are.
+  [[nodiscard]] CW_FN int thread() const noexcept {
+    return by_block_ ? ctx_.thread_index() : ctx_.grid().rank();
+  }
+  [[nodiscard]] CW_FN int threads() const noexcept {
+    return by_block_ ? ctx_.thread_count() : ctx_.grid().size();
+  }
+  /// The calling warp's number among those of this rank, and how many these are.
+  [[nodiscard]] CW_FN int warp() const noexcept {
+    const int before = by_block_ ? 0 : ctx_.block_index() * warps_of_block();
+    return before + ctx_.thread_index() / warp_group::width;
+  }
+  [[nodiscard]] CW_FN int warps() const noexcept {
+    return by_block_ ? warps_of_block() : ctx_.block_count() * warps_of_block();
+  }
+
   /// All threads of this rank.
   [[nodiscard]] CW_FN status meet_own() const noexcept {
-    if (ctx_.block_count() > 1) return ctx_.grid().sync();
+    if (!by_block_) return meet_grid();
     ctx_.block().sync();
     return status::ok;
   }
   /// All threads of all ranks.
   [[nodiscard]] CW_FN status meet() const noexcept {
-    status s = meet_own();
+    status s = meet_grid();
+    if (world_.size == 1) return s;
     if (s == status::ok && ctx_.block_index() == 0) s = world_.all.wait(ctx_.block());
     // A block whose rank's first one has failed is told so by its grid.
     if (s == status::ok && ctx_.block_count() > 1) s = ctx_.grid().sync();
@@ -84,14 +106,15 @@ class rounds {
     const status s = meet();
     if (s != status::ok) return s;
     sum = {};
-    for (int r = 0; r < world_.size; ++r) {
+    const int ranks = by_block_ ? world_.size * ctx_.block_count() : world_.size;
+    for (int r = 0; r < ranks; ++r) {
       const tally& theirs = words_.at(r)->tallies[round_ % 3];
       sum.vertices += theirs.vertices;
       sum.edges += theirs.edges;
       sum.moved += theirs.moved;
     }
     // All had read it when they came here, and nobody writes it before all have met again.
-    if (ctx_.grid().rank() == 0) words_.local()->tallies[(round_ + 2) % 3] = {};
+    if (thread() == 0) words_.local()->tallies[(round_ + 2) % 3] = {};
     ++round_;
     return status::ok;
   }
@@ -101,15 +124,14 @@ class rounds {
   CW_FN void tell(std::uint64_t times, std::uint64_t edges) const noexcept {
     auto& work = words_.local()->work;
     add(work.edges, edges);
-    if (ctx_.grid().rank() == 0) work.rounds = times;
+    if (thread() == 0) work.rounds = times;
   }
 
   /// f of each number below n, by all threads of this rank.
   template <class F>
   CW_FN void for_each(std::uint64_t n, const F& f) const noexcept {
-    const auto grid = ctx_.grid();
-    const auto all = static_cast<std::uint64_t>(grid.size());
-    for (auto i = static_cast<std::uint64_t>(grid.rank()); i < n; i += all) f(i);
+    const auto all = static_cast<std::uint64_t>(threads());
+    for (auto i = static_cast<std::uint64_t>(thread()); i < n; i += all) f(i);
   }
   /// The same, by warps.
   template <class G, class F>
@@ -117,14 +139,14 @@ class rounds {
     const auto all = static_cast<std::uint64_t>(warps());
     for (auto i = static_cast<std::uint64_t>(warp()); i < n; i += all) f(i);
   }
-  /// The calling warp's number among the rank's.
-  [[nodiscard]] CW_FN int warp() const noexcept {
-    return ctx_.block_index() * warps_of_block() + ctx_.thread_index() / warp_group::width;
-  }
-  /// Of the rank.
-  [[nodiscard]] CW_FN int warps() const noexcept { return ctx_.block_count() * warps_of_block(); }
 
  private:
+  /// All threads of the grid.
+  [[nodiscard]] CW_FN status meet_grid() const noexcept {
+    if (ctx_.block_count() > 1) return ctx_.grid().sync();
+    ctx_.block().sync();
+    return status::ok;
+  }
   [[nodiscard]] CW_FN int warps_of_block() const noexcept {
     return (ctx_.thread_count() + warp_group::width - 1) / warp_group::width;
   }
@@ -137,6 +159,7 @@ class rounds {
   const kernel_context& ctx_;
   const world& world_;
   symmetric<round_words> words_;
+  bool by_block_;
   unsigned round_ = 0;
 };
 

@@ -133,6 +133,8 @@ void first_exception::rethrow_if_any() {
 }
 
 inline __attribute__((always_inline)) bool team_barrier::meet(bool vote) noexcept {
+  // Alone: nobody to wait for, and nobody to tell. Acquire: those who left are before this.
+  if (unpack(state_.load(std::memory_order_acquire)).members == 1) return vote;
 #if CROSSWARP_HAVE_FIBERS
   if (fiber* const me = running().now) return meet_fibers(vote, *me);
 #endif

@@ -160,7 +160,7 @@ CW_FN inline status components_rounds::run(rounds& all) const noexcept {
   // What a few edges within the rank join.
   status s = status::ok;
   std::uint64_t followed = 0;
-  if (all.context().grid().size() == 1) {
+  if (all.threads() == 1) {
     followed = f.join_own_alone(looked_at);
     s = all.meet();
   } else {
@@ -199,7 +199,7 @@ CW_FN inline status components_rounds::run(rounds& all) const noexcept {
 
   // One says which component is left out, or two vertices of different ones would both be.
   tally mine = {};
-  if (graph.rank == 0 && all.context().grid().rank() == 0) {
+  if (graph.rank == 0 && all.thread() == 0) {
     mine.vertices = impl::most_frequent(f, vertices);
   }
   tally sum = {};

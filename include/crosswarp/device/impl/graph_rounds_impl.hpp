@@ -99,7 +99,7 @@ CW_FN inline status follow_edges(rounds& all, const G& g, const part& p, const e
   const status s = all.meet_own();
   if (s != status::ok) return s;
   // Read in the last call, and filled in the next one.
-  if (all.context().grid().rank() == 0) pieces[(turn + 1) % 2].count = 0;
+  if (all.thread() == 0) pieces[(turn + 1) % 2].count = 0;
   all.for_each(g, pieces[turn % 2].count, [&](std::uint64_t i) {
     const edge_pieces::piece x = many.list[i];
     const std::uint64_t first = p.offsets[x.v] + x.number * whole;
@@ -156,7 +156,7 @@ class bfs_search {
   }
 
  private:
-  [[nodiscard]] CW_FN bool is_first() const noexcept { return all_.context().grid().rank() == 0; }
+  [[nodiscard]] CW_FN bool is_first() const noexcept { return all_.thread() == 0; }
   [[nodiscard]] CW_FN std::uint64_t& arrived(int rank, unsigned level) const noexcept {
     return all_.words().at(rank)->arrived[level % 3].count;
   }
@@ -390,7 +390,7 @@ class pagerank_search {
       if (sum.moved < p_.tolerance) break;
     }
     // Each round takes along all edges: nobody needs to count them.
-    all_.tell(times, all_.context().grid().rank() == 0 ? times * p_.graph.offsets[own] : 0);
+    all_.tell(times, all_.thread() == 0 ? times * p_.graph.offsets[own] : 0);
     return s;
   }
 

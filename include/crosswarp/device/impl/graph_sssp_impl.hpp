@@ -62,7 +62,7 @@ class sssp_search {
     return {s_.staged + first * staged_items<vertex>::batch, s_.staged_counts + first,
             s_.graph.ranks};
   }
-  [[nodiscard]] CW_FN bool is_first() const noexcept { return all_.context().grid().rank() == 0; }
+  [[nodiscard]] CW_FN bool is_first() const noexcept { return all_.thread() == 0; }
   [[nodiscard]] CW_FN round_words& own_words() const noexcept { return *all_.words().local(); }
   /// One of two arrays, each with a place for each vertex of that rank.
   [[nodiscard]] CW_FN vertex* half(const symmetric<vertex>& both, int rank,
