@@ -44,6 +44,7 @@ struct division {
   /// By own part: how many vertices of the rank are before it.
   [[nodiscard]] std::vector<std::size_t> begins() const {
     std::vector<std::size_t> of;
+    of.reserve(static_cast<std::size_t>(of_rank));
     const auto first = vertices.first.begin() + number(0);
     for (int k = 0; k < of_rank; ++k) of.push_back(first[k] - *first);
     return of;
@@ -91,6 +92,7 @@ struct reachable {
         : registered(w, b.data(), b.size() * sizeof(T)), first(d.number(0)) {
       if (d.of_rank == 1) return;
       std::vector<std::uint64_t> bytes;
+      bytes.reserve(begins.size());
       for (const std::size_t i : begins) bytes.push_back(i * sizeof(T));
       const auto of_rank = registered.template device<std::byte>();
       const auto all = w.allgather(std::as_bytes(std::span(bytes)));
@@ -197,6 +199,7 @@ struct rounds_memory {
   template <class F>
   static std::vector<std::size_t> counts(int parts, const F& f) {
     std::vector<std::size_t> all;
+    all.reserve(static_cast<std::size_t>(parts));
     for (int k = 0; k < parts; ++k) all.push_back(static_cast<std::size_t>(f(k)));
     return all;
   }
@@ -395,6 +398,7 @@ template <class F>
 run_report run_all(divided::state& s, const char* what, rounds_memory& m, const F& program) {
   using task = share<decltype(program(0))>;
   std::vector<task> tasks;
+  tasks.reserve(static_cast<std::size_t>(m.how.of_rank));
   for (int k = 0; k < m.how.of_rank; ++k) tasks.push_back({m.words.device(k), program(k)});
   clear(m);
   s.w.barrier();
