@@ -111,7 +111,10 @@ row in_kernel(world& w, const setup& s, const coll& all, const symmetric_buffer<
     }
     all_samples.add(took.read().front() * 1e-3);
   }
-  row r = coll_row(w, "all_reduce of floats in a kernel", bytes);
+  row r = coll_row(w,
+                   is_small ? "all_reduce of floats in a kernel (limit: bare meeting)"
+                            : "all_reduce of floats in a kernel",
+                   bytes);
   all_samples.fill(r);
   if (is_small) r.limit = limit.median();
   return r;
