@@ -87,6 +87,11 @@ struct group_facts {
       bad += block.any(t == 77) != true;
       bad += block.any(false) != false;
       bad += warp.any(t == 40) != (t / 32 == 1);
+      for (int of = 0; of < warp.size(); ++of) {
+        const int asked = (of + warp.rank()) % warp.size();
+        bad += warp.from(t + round, asked) != t / 32 * 32 + asked + round;
+        bad += warp.from(1e9 * t, asked) != 1e9 * (t / 32 * 32 + asked);
+      }
     }
     bad += ctx.thread().broadcast(5) != 5 || ctx.thread().size() != 1;
     wrong[ctx.grid().rank()] = bad;
@@ -177,6 +182,41 @@ TEST(Exec, ResidentBlocksMeetInGridBarriers) {
   }
   s.sync();
   for (const int w : wrong.read()) EXPECT_EQ(w, 0);
+}
+
+// One block, behind all others, and before any of them goes on.
+struct rounds_with_a_step {
+  CW_FN void operator()(const context& ctx, int* cells, int* sum, int rounds, int* wrong) const {
+    const int me = ctx.block_index();
+    for (int r = 1; r <= rounds; ++r) {
+      if (ctx.thread_index() == 0) cells[me] = r;
+      const auto add_up = [&](const auto& block) {
+        if (block.rank() == block.size() - 1) {
+          *sum = 0;
+          for (int b = 0; b < ctx.block_count(); ++b) *sum += cells[b];
+        }
+        return cw::status::ok;
+      };
+      if (ctx.grid().sync(add_up) != cw::status::ok) wrong[me] += 1000;
+      if (*sum != r * ctx.block_count()) wrong[me] += 1;
+      if (ctx.grid().sync() != cw::status::ok) wrong[me] += 1000;
+    }
+    const auto fail = [](const auto&) { return cw::status::peer_lost; };
+    if (ctx.grid().sync(fail) != cw::status::peer_lost) wrong[me] += 1000000;
+  }
+};
+
+TEST(Exec, TheLastBlockHasAStepToDoBeforeTheOthersGoOn) {
+  cw::stream s(test_device());
+  for (const int blocks : {1, 8}) {
+    cw::buffer<int> cells(s.device(), 8);
+    cw::buffer<int> sum(s.device(), 1);
+    cw::buffer<int> wrong(s.device(), 8);
+    cw::launch(s, {.blocks = blocks, .threads = 33, .resident = true}, rounds_with_a_step{},
+               cells.data(), sum.data(), 50, wrong.data());
+    s.sync();
+    for (const int w : wrong.read()) EXPECT_EQ(w, 0);
+  }
 }
 
 struct sync_grid {

@@ -55,6 +55,10 @@ class thread_group {
   }
   [[nodiscard]] CW_FN static constexpr bool any(bool b) noexcept { return b; }
   [[nodiscard]] CW_FN static constexpr std::uint32_t ballot(bool b) noexcept { return b ? 1 : 0; }
+  template <class T>
+  [[nodiscard]] CW_FN static constexpr T from(T value, int /*rank*/) noexcept {
+    return value;
+  }
 };
 
 /// The 32 threads of a warp; fewer in the last warp of a block that is no multiple of 32.
@@ -79,6 +83,10 @@ class warp_group {
   /// orders nothing.
   template <class T>
   requires(sizeof(T) == 4) [[nodiscard]] CW_FN T swap(T value, int mask) const noexcept;
+  /// The value of the thread of that rank, below size(); each may ask another. Orders nothing.
+  template <class T>
+  requires(sizeof(T) == 4 || sizeof(T) == 8) [[nodiscard]] CW_FN T
+      from(T value, int rank) const noexcept;
 
  private:
   const kernel_context* context_;
@@ -123,6 +131,11 @@ class grid_group {
   [[nodiscard]] CW_FN int rank() const noexcept;
   [[nodiscard]] CW_FN int size() const noexcept;
   [[nodiscard]] CW_FN status sync() const noexcept;
+  /// The same, and the block that comes last first runs f(block): what all blocks did before is
+  /// ahead of it, and it is ahead of what they do afterwards. All return its status if that is not
+  /// ok.
+  template <class F>
+  [[nodiscard]] CW_FN status sync(const F& f) const noexcept;
 
  private:
   const kernel_context* context_;

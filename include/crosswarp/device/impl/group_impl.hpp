@@ -178,6 +178,33 @@ requires(sizeof(T) == 4) CW_FN inline T warp_group::swap(T value, int mask) cons
 #endif
 }
 
+template <class T>
+requires(sizeof(T) == 4 || sizeof(T) == 8)
+    CW_FN inline T warp_group::from(T value, int rank) const noexcept {
+#if CW_ON_GPU
+  // A shuffle takes any of the types that it knows for bits.
+  using bits = std::conditional_t<sizeof(T) == 8, unsigned long long, unsigned>;
+  bits word = 0;
+  memcpy(&word, &value, sizeof(T));
+  word = __shfl_sync(impl::warp_mask(size()), word, rank);
+  memcpy(&value, &word, sizeof(T));
+  return value;
+#else
+  if (context_->cpu_block_ == nullptr) return value;
+  auto* const slot =
+      reinterpret_cast<T*>(exec::cpu::broadcast_slot(*context_->cpu_block_, index()));
+  constexpr int at_once = broadcast_bytes / static_cast<int>(sizeof(T));
+  T theirs = value;
+  for (int first = 0; first < size(); first += at_once) {
+    if (this->rank() / at_once * at_once == first) slot[this->rank() - first] = value;
+    sync();
+    if (rank / at_once * at_once == first) theirs = slot[rank - first];
+    sync();
+  }
+  return theirs;
+#endif
+}
+
 CW_FN constexpr bool warps_go_together() noexcept {
   return CW_ON_GPU == 1;
 }
@@ -264,18 +291,39 @@ requires(sizeof(T) * N <= static_cast<std::size_t>(broadcast_bytes))
 
 namespace impl {
 
-CW_FN inline status meet_blocks(grid_words& words, int blocks, const wait_limits& limits) noexcept {
-  const device_atomic<std::uint32_t> arrived(words.arrived);
+/// How a block has come to its grid's barrier.
+struct grid_arrival {
+  std::uint32_t before;  ///< the epoch that it came in
+  bool is_last;
+};
+CW_FN inline grid_arrival arrive(grid_words& words, int blocks) noexcept {
+  // Relaxed: the epoch cannot move before this block has arrived.
+  const std::uint32_t before = device_atomic<std::uint32_t>(words.epoch).load(order::relaxed);
+  // acq_rel: pairs with the other blocks' arrivals, so that the last one has seen all of them.
+  const std::uint32_t others =
+      device_atomic<std::uint32_t>(words.arrived).fetch_add(1, order::acq_rel);
+  return {before, others + 1 == static_cast<std::uint32_t>(blocks)};
+}
+/// By the last one.
+CW_FN inline void let_go(grid_words& words, std::uint32_t before) noexcept {
+  device_atomic<std::uint32_t>(words.arrived).store(0, order::relaxed);
+  // Pairs with the acquire in await().
+  device_atomic<std::uint32_t>(words.epoch).store(before + 1, order::release);
+}
+/// A block that has given up was counted all the same: no barrier of this launch can be trusted
+/// any more, so all of them fail alike.
+CW_FN inline status give_up(grid_words& words, status why) noexcept {
+  std::int32_t first = 0;
+  const std::int32_t mine = static_cast<std::int32_t>(why);
+  // Relaxed: it orders no data.
+  device_atomic<std::int32_t>(words.failed).compare_exchange(first, mine, order::relaxed);
+  return static_cast<status>(first != 0 ? first : mine);
+}
+/// By the others.
+CW_FN inline status await(grid_words& words, std::uint32_t before,
+                          const wait_limits& limits) noexcept {
   const device_atomic<std::uint32_t> epoch(words.epoch);
   const device_atomic<std::int32_t> failed(words.failed);
-  // Relaxed: the epoch cannot move before this block has arrived.
-  const std::uint32_t before = epoch.load(order::relaxed);
-  // acq_rel: pairs with the other blocks' arrivals, so that the last one has seen all of them.
-  if (arrived.fetch_add(1, order::acq_rel) + 1 == static_cast<std::uint32_t>(blocks)) {
-    arrived.store(0, order::relaxed);
-    epoch.store(before + 1, order::release);  // pairs with the acquire below
-    return status::ok;
-  }
   bool met = false;
   const status outcome = poll_until(
       [&] {
@@ -283,13 +331,14 @@ CW_FN inline status meet_blocks(grid_words& words, int blocks, const wait_limits
         return met || failed.load(order::relaxed) != 0;
       },
       limits);
-  if (met) return status::ok;
-  // A block that has given up was counted all the same: no barrier of this launch can be trusted
-  // any more, so all of them fail alike. Relaxed: it orders no data.
-  std::int32_t first = 0;
-  const std::int32_t mine = static_cast<std::int32_t>(outcome);
-  failed.compare_exchange(first, mine, order::relaxed);
-  return static_cast<status>(first != 0 ? first : mine);
+  return met ? status::ok : give_up(words, outcome);
+}
+
+CW_FN inline status meet_blocks(grid_words& words, int blocks, const wait_limits& limits) noexcept {
+  const grid_arrival mine = arrive(words, blocks);
+  if (!mine.is_last) return await(words, mine.before, limits);
+  let_go(words, mine.before);
+  return status::ok;
 }
 
 }  // namespace impl
@@ -309,6 +358,29 @@ CW_FN inline status grid_group::sync() const noexcept {
   return leader_of(block, [&] {
     return impl::meet_blocks(*context_->grid_, context_->block_count(), context_->limits_);
   });
+}
+
+template <class F>
+CW_FN inline status grid_group::sync(const F& f) const noexcept {
+  if (context_->grid_ == nullptr) return status::invalid;
+  grid_words& words = *context_->grid_;
+  const block_group block(*context_);
+  block.sync();
+  const impl::grid_arrival mine =
+      leader_of(block, [&] { return impl::arrive(words, context_->block_count()); });
+  if (!mine.is_last) {
+    return leader_of(block, [&] { return impl::await(words, mine.before, context_->limits_); });
+  }
+  const status s = f(block);
+  block.sync();  // what its threads did is ahead of the leader's word to the others
+  if (block.rank() == 0) {
+    if (s == status::ok) {
+      impl::let_go(words, mine.before);
+    } else {
+      (void)impl::give_up(words, s);
+    }
+  }
+  return s;
 }
 
 }  // namespace crosswarp::device
