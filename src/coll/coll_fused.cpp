@@ -19,18 +19,65 @@ std::size_t checked_bytes(const char* name, std::size_t rows, std::size_t hidden
   return rows * hidden * size;
 }
 
+/// Of segments of a row; 0 if it is too long for registers.
+int rounds_of_row(std::size_t hidden) {
+  using namespace device::impl;
+  if (hidden > static_cast<std::size_t>(row_tile * row_lanes) * most_held) return 0;
+  return warp_part::rounds_of(hidden);
+}
+
+/// Blocks that share each of so many rows: as many as there are for it, and have something of it;
+/// a power of two.
+int blocks_for_a_row(std::size_t rows, std::size_t hidden, int blocks) {
+  using namespace device::impl;
+  const std::size_t segment = static_cast<std::size_t>(row_tile) * device::warp_group::width;
+  const std::size_t most = std::min<std::size_t>(row_segments, (hidden + segment - 1) / segment);
+  std::size_t each = 1;
+  while (2 * each <= most && 2 * each * rows <= static_cast<std::size_t>(blocks)) each *= 2;
+  return static_cast<int>(each);
+}
+
+/// Few rows are made in registers from the sum on, each by one block or by several that share it.
+/// False where they do not fit, or are not few.
+template <class T>
+bool share_rows(coll_impl::fused_call<T>& c, const coll_impl::shape_rules& rules) {
+  using namespace device::impl;
+  constexpr int most_warps = static_cast<int>(coll_impl::small_block) / device::warp_group::width;
+  const std::size_t rows = c.rows.rows;
+  const int rounds = rounds_of_row(c.rows.hidden);
+  if (rules.threads == 1 || rounds == 0 || rows == 0 ||
+      rows > static_cast<std::size_t>(rules.blocks)) {
+    return false;
+  }
+  const int blocks = blocks_for_a_row(rows, c.rows.hidden, rules.blocks);
+  const int warps = std::min(row_segments / blocks, most_warps);
+  const int units = row_segments / (blocks * warps) * rounds;
+  const std::size_t bytes =
+      static_cast<std::size_t>(warps * units) * device::warp_group::width * row_tile * sizeof(T);
+  if (units > most_in_packets || bytes > rules.packet_bytes) return false;
+  c.share = blocks;
+  c.warps = warps;
+  return true;
+}
+
 }  // namespace
 
 template <class T>
 void coll::state::queue(coll_impl::fused_call<T> c, std::size_t bytes, const chosen& how,
                         stream* named) const {
   const std::size_t rows = c.rows.rows;
-  const auto most = static_cast<std::size_t>(how.blocks);
-  c.each = std::max<std::size_t>(1, (rows + most - 1) / most);
-  const std::size_t blocks = std::max<std::size_t>(1, (rows + c.each - 1) / c.each);
+  // What follows the sum is as long as the sum: no block is too many for it.
+  const auto most = static_cast<std::size_t>(
+      how.algorithm == coll_algorithm::two_shot ? rules.blocks : how.blocks);
   c.with = device::coll(queued.view);
   c.outcome = outcome.data();
   c.how = how.algorithm;
+  const bool is_short =
+      how.algorithm == coll_algorithm::push || how.algorithm == coll_algorithm::pull;
+  const bool shared = is_short && !queued.images && share_rows(c, rules);
+  c.each = std::max<std::size_t>(1, (rows + most - 1) / most);
+  const std::size_t blocks = shared ? rows * static_cast<std::size_t>(c.share)
+                                    : std::max<std::size_t>(1, (rows + c.each - 1) / c.each);
   const std::uint32_t places = how.direct ? share(c, c.rows.out, c.rows.in, bytes) : 0;
   c.whole = device::impl::coll_digest()
                 .add(static_cast<std::uint64_t>(c.what))
@@ -39,7 +86,14 @@ void coll::state::queue(coll_impl::fused_call<T> c, std::size_t bytes, const cho
                 .add(blocks)
                 .add(places)
                 .value();
-  coll_impl::queue_fused(on(named), shape_for(bytes, static_cast<int>(blocks), false), c);
+  launch_shape shape = shape_for(bytes, static_cast<int>(blocks), false);
+  if (shared) {
+    // A warp more for the words of the step, as long as two blocks fit where one was.
+    constexpr auto most_threads = static_cast<int>(coll_impl::small_block);
+    shape.threads = std::min(device::warp_group::width * (c.warps + 1), most_threads);
+    shape.place_early = true;
+  }
+  coll_impl::queue_fused(on(named), shape, c);
 }
 
 template <device::row_element T>

@@ -62,8 +62,58 @@ struct fused_kernel : kernel_rules {
   }
 };
 
+/// Rows that each are one block's or several blocks', from the sum on. `F`: what they are rounded
+/// to; T: they are normalised. `Whole`: this rank's memory takes whole tiles; others' kernels may
+/// be of the other kind. Ranks are all mapped.
+template <class T, class F, bool Whole>
+struct shared_row_kernel : kernel_rules {
+  CW_FN void operator()(const device::kernel_context& k, const fused_call<T>& c) const {
+    const device::coll with = c.with.channel(k.block_index(), c.whole).mapped();
+    const device::share mine{k.block_index() % c.share, c.share};
+    const auto which = static_cast<std::size_t>(k.block_index() / c.share);
+    note(k, c,
+         device::impl::make_row<device::impl::most_in_packets>(k.block(), with, row_of(c, which),
+                                                               c.rows.hidden, mine, c.warps));
+  }
+
+  CW_FN static auto row_of(const fused_call<T>& c, std::size_t which) {
+    if constexpr (std::is_same_v<T, F>) {
+      return device::impl::norm_row<T, Whole>{c.rows, which * c.rows.hidden};
+    } else {
+      device::quantise_rows<T, F> rows;
+      rows.out = static_cast<F*>(c.quantised);
+      rows.sum = c.rows.out;
+      rows.in = c.rows.in;
+      rows.scales = c.scales;
+      rows.scale = c.scale;
+      rows.rows = c.rows.rows;
+      rows.hidden = c.rows.hidden;
+      return device::impl::quantised_row<T, F, Whole>{rows, which};
+    }
+  }
+};
+
+template <class T, class F>
+void queue_shared(stream& on, const launch_shape& shape, const fused_call<T>& c) {
+  if (shared_row_kernel<T, F, true>::row_of(c, 0).is_whole()) {
+    launch(on, shape, shared_row_kernel<T, F, true>{}, c);
+  } else {
+    launch(on, shape, shared_row_kernel<T, F, false>{}, c);
+  }
+}
+
 template <class T>
 void queue_fused(stream& on, const launch_shape& shape, const fused_call<T>& c) {
+  if (c.share != 0) {
+    switch (c.what) {
+      case collective::quantise_e4m3:
+        return queue_shared<T, device::fp8_e4m3>(on, shape, c);
+      case collective::quantise_e5m2:
+        return queue_shared<T, device::fp8_e5m2>(on, shape, c);
+      default:
+        return queue_shared<T, T>(on, shape, c);
+    }
+  }
   if (c.with.all_mapped()) {
     launch(on, shape, fused_kernel<T, reach::mapped>{}, c);
   } else {

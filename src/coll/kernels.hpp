@@ -98,6 +98,8 @@ struct fused_call {
   collective what = collective::rms_norm;
   coll_algorithm how = coll_algorithm::automatic;
   std::size_t each = 0;           ///< rows of a block
+  int share = 0;                  ///< not 0: so many blocks share each row; see shared_row_kernel
+  int warps = 0;                  ///< then, of each of them
   std::uint64_t whole = 0;        ///< what ranks have to agree on, see device::coll::channel()
   device::rms_norm_rows<T> rows;  ///< of those that are quantised: out for the sum, and in
   void* quantised = nullptr;

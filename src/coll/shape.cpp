@@ -27,12 +27,13 @@ int room_for_blocks(const world& w) {
 /// Measured on an H200, see docs/measurements/coll.md.
 shape_rules rules_for(device_kind kind, int ranks, int room, const coll_tuning& tuning) {
   if (kind == device_kind::cpu) {
-    const std::size_t push = 256;
+    const std::size_t push = 1024;
     return {1,
             1,
             tuning.block,
             tuning.long_block,
             256U << 10U,
+            push,
             push,
             std::min(push, tuning.push),
             tuning.pull,
@@ -51,6 +52,7 @@ shape_rules rules_for(device_kind kind, int ranks, int room, const coll_tuning& 
           tuning.long_block,
           shelf,
           push,
+          std::max<std::size_t>(push, 4U << 10U),
           std::min(push * static_cast<std::size_t>(blocks), tuning.push),
           tuning.pull,
           1U << 20U,

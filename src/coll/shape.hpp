@@ -22,6 +22,7 @@ struct shape_rules {
   std::size_t long_per_block;  ///< in two shots
   std::size_t shelf;           ///< of each block's channel
   std::size_t push_per_block;  ///< bytes that a block pushes, so much room each sender has
+  std::size_t packet_bytes;    ///< of a block's, as packets at each sender: what it may also show
   std::size_t push_bytes;      ///< of the whole call
   std::size_t pull_bytes;
   std::size_t two_shot_bytes;  ///< between machines; then a ring

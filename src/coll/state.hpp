@@ -27,7 +27,7 @@ struct coll::state {
         rules(
             coll_impl::rules_for(w.options().device.kind(), w.size(), tuning.room, tuning.values)),
         runs(w.options().device, std::span<const int>(coll_impl::runs_of(w))),
-        queued(w, coll_impl::sizes_for(w, {rules.blocks, rules.shelf, rules.push_per_block / 8}),
+        queued(w, coll_impl::sizes_for(w, {rules.blocks, rules.shelf, rules.packet_bytes / 8}),
                runs, o.first_epoch),
         own(w, coll_impl::sizes_for(w, {o.channels, o.shelf_bytes, rules.push_per_block / 8}), runs,
             o.first_epoch),

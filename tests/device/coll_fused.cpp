@@ -327,6 +327,119 @@ TYPED_TEST(Fused, RmsNormInPlaceAndOnSymmetricMemory) {
   });
 }
 
+// ---- rows that blocks share, and rows in registers
+
+// A GPU's host makes rows so by itself, in the tests above and below; here a CPU's threads do.
+#if !defined(__CUDACC__)
+
+template <class T>
+struct shared_norm_kernel {
+  static constexpr int max_threads = 512;
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all,
+                        const dev::rms_norm_rows<T>& rows, int of, int warps, status* out) const {
+    const auto row = static_cast<std::size_t>(k.block_index() / of);
+    const status s = dev::impl::make_row<4>(
+        k.block(), all.channel(k.block_index()), dev::impl::norm_row<T>{rows, row * rows.hidden},
+        rows.hidden, dev::share{k.block_index() % of, of}, warps);
+    if (k.thread_index() == 0) out[k.block_index()] = s;
+  }
+};
+
+/// A rank's two rows, each made by `of` blocks.
+template <class T>
+struct shared_setup {
+  norm_setup<T> t;
+  int of;
+  int warps;
+  std::vector<T> out;
+  std::vector<T> residual_out;
+
+  shared_setup(cw::world& w, std::size_t hidden, int o, int n) : t(w, 2, hidden), of(o), warps(n) {
+    t.by_host(t.call());
+    out = t.out.read();
+    residual_out = t.residual_out.read();
+  }
+
+  void expect_same(const cw::coll& all) {
+    const int blocks = 2 * of;
+    cw::buffer<status> outcome(t.w.options().device, static_cast<std::size_t>(blocks));
+    t.clear();
+    cw::launch(t.w.stream(), {.blocks = blocks, .threads = 32 * warps + 32},
+               shared_norm_kernel<T>{}, all.device(), t.call(), of, warps, outcome.data());
+    t.w.stream().sync();
+    t.w.barrier();
+    EXPECT_EQ(outcome.read(), std::vector<status>(outcome.size(), status::ok));
+    EXPECT_TRUE(same_bits(t.out.read(), out) && same_bits(t.residual_out.read(), residual_out))
+        << t.hidden << " by " << of << " blocks of " << warps << " warps";
+  }
+};
+
+// Words of rows are marked by a count: three calls, so that one of the call before would be taken.
+TYPED_TEST(Fused, BlocksThatShareARowMakeTheSameBits) {
+  using T = TypeParam;
+  with_ranks(2, [](cw::world& w) {
+    const cw::coll all(w, {.channels = 16, .shelf_bytes = 16384});
+    if (!all.device().all_mapped()) return;
+    const auto shares = [&](std::size_t hidden, int of, int warps) {
+      shared_setup<T> s(w, hidden, of, warps);
+      for (int i = 0; i < 3; ++i) s.expect_same(all);
+    };
+#if defined(__SANITIZE_THREAD__)
+    shares(200, 2, 2);  // each thread is one of the system's
+#else
+    // As much as packets have room for, also on a CPU.
+    for (const std::size_t hidden : {1U, 200U, 256U}) {
+      shares(hidden, 1, 4);
+      shares(hidden, 2, 2);
+      shares(hidden, 4, 1);
+    }
+    shares(1001, 4, 1);
+#endif
+  });
+}
+
+/// Rows in registers, by a whole block; a GPU's blocks make them so.
+template <class T>
+struct held_norm_kernel {
+  static constexpr int max_threads = 512;
+  CW_FN void operator()(const dev::kernel_context& k, const dev::rms_norm_rows<T>& rows,
+                        int* held) const {
+    const bool yes = dev::impl::hold_rows(k.block(), rows.rows, rows.hidden, [&](std::size_t i) {
+      return dev::impl::norm_row<T>{rows, i * rows.hidden};
+    });
+    if (k.thread_index() == 0) *held = yes ? 1 : 0;
+  }
+};
+
+TYPED_TEST(Fused, RowsInRegistersHaveTheSameBits) {
+  using T = TypeParam;
+  with_ranks(1, [](cw::world& w) {
+    for (const std::size_t hidden : {7U, 1001U, 1000U, 4096U, 5120U, 8192U}) {
+      norm_setup<T> t(w, 5, hidden);
+      t.by_host(t.call());
+      const auto out = t.out.read();
+      const auto residual_out = t.residual_out.read();
+      const auto sum = summed<T>(w.size(), t.rows * hidden, 1);
+      if (w.size() != 1) return;
+      cw::buffer<int> held(w.options().device, 1);
+      for (const int warps : {4, 5, 8}) {
+        t.clear();
+        t.out.write(sum);
+        cw::launch(w.stream(), {.threads = 32 * warps}, held_norm_kernel<T>{}, t.call(),
+                   held.data());
+        w.stream().sync();
+        const bool fits = hidden % 8 == 0 && (hidden <= 4096 || warps == 8);
+        EXPECT_EQ(held.read().front(), fits ? 1 : 0) << hidden << ", " << warps << " warps";
+        if (!fits) continue;
+        EXPECT_TRUE(same_bits(t.out.read(), out) && same_bits(t.residual_out.read(), residual_out))
+            << hidden << ", " << warps << " warps";
+      }
+    }
+  });
+}
+
+#endif
+
 TEST(FusedEdges, ANaNSpoilsItsRowAlone) {
   with_ranks(2, [](cw::world& w) {
     norm_setup<float> t(w, 3, 50);

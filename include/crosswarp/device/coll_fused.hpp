@@ -76,3 +76,4 @@ CW_FN void quantise(const G& g, const quantise_rows<T, F>& what) noexcept;
 }  // namespace crosswarp::device
 
 #include "crosswarp/device/impl/coll_fused_impl.hpp"
+#include "crosswarp/device/impl/coll_rows.hpp"

@@ -28,19 +28,22 @@ struct coll::state {
   std::uint32_t over;    ///< what a step here has failed with; written as the epoch, see settle()
   std::uint64_t pieces;  ///< of rings so far
   std::uint32_t busy;    ///< checked builds: a group makes a call here
+  std::uint32_t rows;    ///< that blocks shared with this channel's so far, see end_row()
 };
 
 struct coll::layout {
-  // Two lines for each rank, by parity, written by that rank; one with the state; then packets, by
-  // parity and sender; then the shelves. A line has a hello and, behind it, a ring's words.
+  // Two lines for each rank, by parity, written by that rank; one with the state; one with the
+  // words of rows that blocks share; then packets, by parity and sender; then the shelves. A line
+  // of a rank has a hello and, behind it, a ring's words.
   CW_FN static std::size_t hello(int ranks, int parity, int sender) noexcept {
     return (static_cast<std::size_t>(parity) * static_cast<std::size_t>(ranks) +
             static_cast<std::size_t>(sender)) *
            line_bytes;
   }
   CW_FN static std::size_t own(int ranks) noexcept { return hello(ranks, 2, 0); }
+  CW_FN static std::size_t row_words(int ranks) noexcept { return own(ranks) + line_bytes; }
   CW_FN static std::size_t inbox(int ranks, std::size_t packets, int parity, int sender) noexcept {
-    return own(ranks) + line_bytes +
+    return row_words(ranks) + line_bytes +
            (static_cast<std::size_t>(parity) * static_cast<std::size_t>(ranks) +
             static_cast<std::size_t>(sender)) *
                packets * sizeof(packet);
@@ -152,8 +155,8 @@ class coll_call {
     ++turn_;
     ++epoch_;
     if (is_clean(epoch_)) {
-      clean(reinterpret_cast<packet*>(
-                at(p_.rank) + coll::layout::inbox(p_.size, p_.packets, parity(epoch_ + 1), 0)),
+      clean(reinterpret_cast<packet*>(at(p_.rank) +
+                                      coll::layout::inbox(p_.size, p_.packets, parity(epoch_), 0)),
             static_cast<std::size_t>(p_.size) * p_.packets);
     }
     return true;
@@ -309,6 +312,26 @@ class coll_call {
     return put_afar(p_.rare, p_.channel, g_, pe, to, from, bytes, word, value);
   }
 
+  // ---- for rows that blocks of this rank share, in launches that follow each other: words in the
+  //      channel of the first of them
+
+  /// What the words of the next such row are marked with. Whoever writes one has read this before,
+  /// and end_row() comes when all have been written.
+  [[nodiscard]] CW_FN static std::uint32_t row_tag(const parts& p, int first) noexcept {
+    const device_atomic<std::uint32_t> rows(
+        reinterpret_cast<coll::state*>(channel_at(p, first) + coll::layout::own(p.size))->rows);
+    return rows.load(order::relaxed) + 1;
+  }
+  [[nodiscard]] CW_FN device_atomic<std::uint64_t> row_word(int first, int which) const noexcept {
+    auto* const all =
+        reinterpret_cast<std::uint64_t*>(channel_at(p_, first) + coll::layout::row_words(p_.size));
+    return device_atomic<std::uint64_t>(all[which]);
+  }
+  /// One thread of the first block, when it has seen all words.
+  CW_FN void end_row(std::uint32_t tag) const noexcept {
+    device_atomic<std::uint32_t>(own_->rows).store(tag, order::relaxed);
+  }
+
   // ---- for rings: both shelves together, and words that tell of slots in them
 
   /// Pieces that are under way at a time, at most.
@@ -360,14 +383,15 @@ class coll_call {
   }
 
   [[nodiscard]] CW_FN const parts& parts_of() const noexcept { return p_; }
+  [[nodiscard]] CW_FN static const parts& parts_of(const coll& c) noexcept { return c.p_; }
   [[nodiscard]] CW_FN const G& caller() const noexcept { return g_; }
 
  private:
   // Tags have 31 bits and one that is always set, so that no tag is 0.
   static constexpr std::uint32_t clean_every = 1U << 29U;
-  /// Steps that clear the inboxes of the other parity, so that no packet is taken for one of 2^31
-  /// steps later. They are meetings: nobody writes there before this step is over, and nobody has
-  /// been reading there since the last one was.
+  /// Steps that clear the inboxes of their parity, so that no packet is taken for one of 2^31 steps
+  /// later. They are meetings: the last packets there were those of two steps ago, which everybody
+  /// had got before the last step, and the next are those of the step after the next.
   CW_FN static bool is_clean(std::uint32_t epoch) noexcept {
     return (epoch & (clean_every - 1)) < 2;
   }
@@ -378,6 +402,10 @@ class coll_call {
   }
 
   [[nodiscard]] CW_FN std::byte* at(int pe) const noexcept { return p_.work.at(pe) + channel_; }
+  /// Another channel of this rank's.
+  [[nodiscard]] CW_FN static std::byte* channel_at(const parts& p, int which) noexcept {
+    return p.work.at(p.rank) + static_cast<std::size_t>(which) * p.channel_bytes;
+  }
   [[nodiscard]] CW_FN bool is_image(int pe) const noexcept {
     return p_.image_bytes != 0 && p_.work.path_to(pe) == path::proxy;
   }

@@ -26,26 +26,28 @@ struct alignas(16) tile_of {
   T values[row_tile];
 };
 
-/// `n` elements as floats; those that are missing are zeros.
-template <class T>
-CW_FN inline void load_wide(float (&wide)[row_tile], const T* from, int n) noexcept {
-  tile_of<T> held = {};
-  if (n == row_tile && takes_whole<sizeof(held.values)>(from)) {
-    copy_whole<sizeof(held.values)>(held.values, from);
+/// `n` elements; those that are missing are zeros. `Whole`: all are there, and lie so that they can
+/// be moved at once. Without a branch then, so that several loads are under way.
+template <bool Whole, class T>
+CW_FN inline void load_row_tile(tile_of<T>& held, const T* from, int n) noexcept {
+  constexpr std::size_t bytes = sizeof(held.values);
+  if constexpr (Whole) {
+    copy_whole<bytes>(held.values, from);
+  } else if (n == row_tile && takes_whole<bytes>(from)) {
+    copy_whole<bytes>(held.values, from);
   } else {
+    held = {};
     for (int i = 0; i < row_tile; ++i) {
       if (i < n) held.values[i] = from[i];
     }
   }
-  for (int i = 0; i < row_tile; ++i) wide[i] = widen(held.values[i]);
 }
 
-template <class T>
-CW_FN inline void store_narrow(T* to, const float (&wide)[row_tile], int n) noexcept {
-  tile_of<T> held;
-  for (int i = 0; i < row_tile; ++i) held.values[i] = narrow<T>(wide[i]);
-  if (n == row_tile && takes_whole<sizeof(held.values)>(to)) {
-    copy_whole<sizeof(held.values)>(to, held.values);
+template <bool Whole, class T>
+CW_FN inline void store_row_tile(T* to, const tile_of<T>& held, int n) noexcept {
+  constexpr std::size_t bytes = sizeof(held.values);
+  if (Whole || (n == row_tile && takes_whole<bytes>(to))) {
+    copy_whole<bytes>(to, held.values);
     return;
   }
   for (int i = 0; i < row_tile; ++i) {
@@ -53,21 +55,60 @@ CW_FN inline void store_narrow(T* to, const float (&wide)[row_tile], int n) noex
   }
 }
 
-// ---- rows: look() says what a tile adds to the whole, join() puts two of these together, settle()
-//      makes of the whole what put() needs to write a tile.
+template <bool Whole, class T>
+CW_FN inline void store_narrow(T* to, const float (&wide)[row_tile], int n) noexcept {
+  tile_of<T> held;
+  for (int i = 0; i < row_tile; ++i) held.values[i] = narrow<T>(wide[i]);
+  store_row_tile<Whole>(to, held, n);
+}
 
 template <class T>
+CW_FN inline bool takes_row_tiles(const T* p) noexcept {
+  return takes_whole<sizeof(T) * row_tile>(p);
+}
+
+// ---- rows, tile by tile. fetch() reads what a tile needs beside the sum, take() joins that with
+//      the sum. look() says what the tile adds to the whole, join() puts two of these together,
+//      settle() makes of the whole what put() needs to write the tile. keep() writes the sum where
+//      it is to be in memory. `Whole`: of tiles that is_whole().
+
+template <class T, bool Whole = false>
 struct norm_row {
-  static constexpr bool looks_first = true;
+  using element = T;
+  static constexpr bool is_in_whole_tiles = Whole;
   rms_norm_rows<T> all;
   std::size_t begin;
 
-  CW_FN static float join(float a, float b) noexcept { return a + b; }
-
-  CW_FN float look(std::size_t at, int n) const noexcept {
+  struct held {
+    tile_of<T> residual;
+    tile_of<T> weight;
     float x[row_tile];
-    load(x, at, n);
-    for (int i = 0; i < row_tile; ++i) x[i] = rounded_product(x[i], x[i]);
+  };
+
+  [[nodiscard]] CW_FN norm_row<T, true> whole() const noexcept { return {all, begin}; }
+  /// Of all rows.
+  [[nodiscard]] CW_FN bool is_whole() const noexcept {
+    return all.hidden % row_tile == 0 && takes_row_tiles(all.out) && takes_row_tiles(all.in) &&
+           takes_row_tiles(all.residual_out) && takes_row_tiles(all.residual) &&
+           takes_row_tiles(all.weight);
+  }
+  [[nodiscard]] CW_FN static constexpr bool looks_first() noexcept { return true; }
+  [[nodiscard]] CW_FN const T* in() const noexcept { return all.in + begin; }
+  [[nodiscard]] CW_FN const T* sum() const noexcept { return all.out + begin; }
+  CW_FN void keep(const tile_of<T>& /*sum*/, std::size_t /*at*/, int /*n*/) const noexcept {}
+
+  CW_FN void fetch(held& h, std::size_t at, int n) const noexcept {
+    load_row_tile<Whole>(h.residual, all.residual + begin + at, n);
+    load_row_tile<Whole>(h.weight, all.weight + at, n);
+  }
+  CW_FN static void take(held& h, const tile_of<T>& sum) noexcept {
+    for (int i = 0; i < row_tile; ++i) h.x[i] = widen(sum.values[i]) + widen(h.residual.values[i]);
+  }
+
+  CW_FN static float join(float a, float b) noexcept { return a + b; }
+  CW_FN static float look(const held& h) noexcept {
+    float x[row_tile];
+    for (int i = 0; i < row_tile; ++i) x[i] = rounded_product(h.x[i], h.x[i]);
     return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
   }
   CW_FN float settle(float squares) const noexcept {
@@ -75,22 +116,11 @@ struct norm_row {
     return rounded_quotient(1.0F, rounded_root(mean + all.epsilon));
   }
   CW_FN void note(float /*factor*/) const noexcept {}
-  CW_FN void put(std::size_t at, int n, float factor) const noexcept {
+  CW_FN void put(const held& h, std::size_t at, int n, float factor) const noexcept {
+    store_narrow<Whole>(all.residual_out + begin + at, h.x, n);
     float x[row_tile];
-    float weight[row_tile];
-    load(x, at, n);
-    load_wide(weight, all.weight + at, n);
-    store_narrow(all.residual_out + begin + at, x, n);
-    for (int i = 0; i < row_tile; ++i) x[i] = x[i] * factor * weight[i];
-    store_narrow(all.out + begin + at, x, n);
-  }
-
- private:
-  CW_FN void load(float (&x)[row_tile], std::size_t at, int n) const noexcept {
-    float residual[row_tile];
-    load_wide(x, all.out + begin + at, n);
-    load_wide(residual, all.residual + begin + at, n);
-    for (int i = 0; i < row_tile; ++i) x[i] += residual[i];
+    for (int i = 0; i < row_tile; ++i) x[i] = h.x[i] * factor * widen(h.weight.values[i]);
+    store_narrow<Whole>(all.out + begin + at, x, n);
   }
 };
 
@@ -98,36 +128,55 @@ template <fp8 F>
 inline constexpr float largest_of = std::is_same_v<F, fp8_e4m3> ? 448.0F : 57344.0F;
 
 /// With each row's own scale, or with one for all.
-template <class T, class F, bool Own>
+template <class T, class F, bool Whole = false>
 struct quantised_row {
-  static constexpr bool looks_first = Own;
+  using element = T;
+  static constexpr bool is_in_whole_tiles = Whole;
   quantise_rows<T, F> all;
   std::size_t row;
 
-  CW_FN static float join(float a, float b) noexcept { return a > b ? a : b; }
+  struct held {
+    tile_of<T> x;
+  };
 
-  CW_FN float look(std::size_t at, int n) const noexcept {
-    float x[row_tile];
-    load_wide(x, all.sum + row * all.hidden + at, n);
+  [[nodiscard]] CW_FN quantised_row<T, F, true> whole() const noexcept { return {all, row}; }
+  /// Of all rows.
+  [[nodiscard]] CW_FN bool is_whole() const noexcept {
+    return all.hidden % row_tile == 0 && takes_row_tiles(all.out) && takes_row_tiles(all.in) &&
+           takes_row_tiles(all.sum);
+  }
+  [[nodiscard]] CW_FN bool looks_first() const noexcept { return all.scales != nullptr; }
+  [[nodiscard]] CW_FN const T* in() const noexcept { return all.in + row * all.hidden; }
+  [[nodiscard]] CW_FN const T* sum() const noexcept { return all.sum + row * all.hidden; }
+  CW_FN void keep(const tile_of<T>& sum, std::size_t at, int n) const noexcept {
+    store_row_tile<Whole>(all.sum + row * all.hidden + at, sum, n);
+  }
+
+  CW_FN void fetch(held& /*h*/, std::size_t /*at*/, int /*n*/) const noexcept {}
+  CW_FN static void take(held& h, const tile_of<T>& sum) noexcept { h.x = sum; }
+
+  CW_FN static float join(float a, float b) noexcept { return a > b ? a : b; }
+  CW_FN static float look(const held& h) noexcept {
     float most = 0;
     for (int i = 0; i < row_tile; ++i) {
-      const std::uint32_t bits = bits_as<std::uint32_t>(x[i]) & ~float_sign;
+      const std::uint32_t bits = bits_as<std::uint32_t>(widen(h.x.values[i])) & ~float_sign;
       if (bits < float_infinity) most = join(most, bits_as<float>(bits));
     }
     return most;
   }
   /// Not so small that it could become zero.
   CW_FN float settle(float most) const noexcept {
-    return Own ? join(rounded_quotient(most, largest_of<F>), FLT_MIN) : all.scale;
+    return looks_first() ? join(rounded_quotient(most, largest_of<F>), FLT_MIN) : all.scale;
   }
   CW_FN void note(float scale) const noexcept {
-    if constexpr (Own) all.scales[row] = scale;
+    if (looks_first()) all.scales[row] = scale;
   }
-  CW_FN void put(std::size_t at, int n, float scale) const noexcept {
+  CW_FN void put(const held& h, std::size_t at, int n, float scale) const noexcept {
     float x[row_tile];
-    load_wide(x, all.sum + row * all.hidden + at, n);
-    for (int i = 0; i < row_tile; ++i) x[i] = clamped(rounded_quotient(x[i], scale));
-    store_narrow(all.out + row * all.hidden + at, x, n);
+    for (int i = 0; i < row_tile; ++i) {
+      x[i] = clamped(rounded_quotient(widen(h.x.values[i]), scale));
+    }
+    store_narrow<Whole>(all.out + row * all.hidden + at, x, n);
   }
 
  private:
@@ -137,6 +186,15 @@ struct quantised_row {
     return x > most ? most : x < -most ? -most : x;
   }
 };
+
+/// A tile whose sum is in memory.
+template <class Row>
+CW_FN inline void load_held(const Row& r, typename Row::held& h, std::size_t at, int n) noexcept {
+  tile_of<typename Row::element> sum;
+  r.fetch(h, at, n);
+  load_row_tile<false>(sum, r.sum() + at, n);
+  r.take(h, sum);
+}
 
 // ---- who makes which part of a row
 
@@ -149,7 +207,9 @@ template <class Row>
 CW_FN inline float look_as_lane(const Row& r, std::size_t hidden, int lane) noexcept {
   float whole = 0;
   for (auto t = static_cast<std::size_t>(lane); t * row_tile < hidden; t += row_lanes) {
-    whole = Row::join(whole, r.look(t * row_tile, length_of_tile(t, hidden)));
+    typename Row::held h;
+    load_held(r, h, t * row_tile, length_of_tile(t, hidden));
+    whole = Row::join(whole, r.look(h));
   }
   return whole;
 }
@@ -160,7 +220,9 @@ CW_FN inline void put_tiles(const Row& r, std::size_t hidden, float factor, int 
                             int step) noexcept {
   for (auto t = static_cast<std::size_t>(first); t * row_tile < hidden;
        t += static_cast<std::size_t>(step)) {
-    r.put(t * row_tile, length_of_tile(t, hidden), factor);
+    typename Row::held h;
+    load_held(r, h, t * row_tile, length_of_tile(t, hidden));
+    r.put(h, t * row_tile, length_of_tile(t, hidden), factor);
   }
 }
 
@@ -195,7 +257,7 @@ CW_COLD CW_FN void rows_apart(const G g, std::size_t rows, std::size_t hidden,
        i += static_cast<std::size_t>(g.size())) {
     const auto r = row_of(i);
     float whole = 0;
-    if constexpr (decltype(r)::looks_first) whole = look_alone(r, hidden);
+    if (r.looks_first()) whole = look_alone(r, hidden);
     const float factor = r.settle(whole);
     r.note(factor);
     put_tiles(r, hidden, factor, 0, 1);
@@ -249,26 +311,24 @@ CW_FN inline void rows_together(const G& g, std::size_t rows, std::size_t hidden
   for (std::size_t i = first; i < rows; i += step) {
     const auto r = row_of(i);
     float whole = 0;
-    if constexpr (decltype(r)::looks_first) whole = look_together(g, r, hidden, turn++);
+    if (r.looks_first()) whole = look_together(g, r, hidden, turn++);
     const float factor = r.settle(whole);
     if (g.rank() == 0) r.note(factor);
     put_tiles(r, hidden, factor, g.rank(), g.size());
   }
 }
 
+/// In coll_rows.hpp: rows in registers, by a block.
+template <class RowOf>
+CW_FN inline bool hold_rows(const block_group& g, std::size_t rows, std::size_t hidden,
+                            const RowOf& row_of) noexcept;
+
 /// Rows that a whole warp or more make together. False where that does not pay.
 template <group G, class RowOf>
 CW_FN inline bool share_rows(const G& g, std::size_t rows, std::size_t hidden,
                              const RowOf& row_of) noexcept {
   if constexpr (std::is_same_v<G, block_group>) {
-    // As many rows under way as there are warps: one after the other, each would wait for its
-    // reads.
-    const auto warps = static_cast<std::size_t>(g.size() / warp_group::width);
-    if (g.size() % warp_group::width == 0 && rows >= warps) {
-      const warp_group warp = g.warp();
-      rows_together(warp, rows, hidden, row_of, static_cast<std::size_t>(warp.index()), warps);
-      return true;
-    }
+    if (hold_rows(g, rows, hidden, row_of)) return true;
   }
   if constexpr (std::is_same_v<G, block_group> || std::is_same_v<G, warp_group>) {
     if (g.size() >= warp_group::width) {
@@ -301,15 +361,9 @@ CW_FN inline void rms_norm(const G& g, const rms_norm_rows<T>& what) noexcept {
 
 template <group G, row_element T, fp8 F>
 CW_FN inline void quantise(const G& g, const quantise_rows<T, F>& what) noexcept {
-  if (what.scales != nullptr) {
-    impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
-      return impl::quantised_row<T, F, true>{what, i};
-    });
-  } else {
-    impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
-      return impl::quantised_row<T, F, false>{what, i};
-    });
-  }
+  impl::for_each_row(g, what.rows, what.hidden, [what](std::size_t i) {
+    return impl::quantised_row<T, F>{what, i};
+  });
 }
 
 template <group G, row_element T>
