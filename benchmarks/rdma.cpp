@@ -39,11 +39,13 @@ struct write_and_wait {
   }
 };
 
-/// Each block posts writes as fast as the queue takes them.
+/// Each block posts writes as fast as the queue takes them: all to one of the endpoints, or each to
+/// one of its own.
 struct write_many {
-  CW_FN void operator()(const context& ctx, const view& ep, dev::rdma::region r, int each,
-                        status* out) const {
+  CW_FN void operator()(const context& ctx, const view* all, int count, dev::rdma::region r,
+                        int each, status* out) const {
     const auto me = ctx.thread();
+    const view ep = all[ctx.block_index() % count];
     for (int i = 0; i < each; ++i) {
       const auto p = ep.post_write(me, r.local(), r.remote(small), small, false);
       status s = p.outcome;
@@ -54,6 +56,29 @@ struct write_many {
       }
     }
     out[ctx.block_index()] = ep.quiet(me).outcome;
+  }
+};
+
+/// The same by warps, which post as many writes at a time as they have threads, and ring once.
+struct write_batches {
+  CW_FN void operator()(const context& ctx, const view* all, int count, dev::rdma::region r,
+                        int each, status* out) const {
+    const auto g = ctx.warp();
+    const view ep = all[ctx.block_index() % count];
+    const auto part = static_cast<std::uint32_t>(g.size());
+    status s = status::ok;
+    for (int i = 0; i < each && s == status::ok; i += g.size()) {
+      const auto p = ep.post_batch(g, part, [&](std::uint32_t) {
+        return dev::rdma::request{.op = dev::rdma::operation::write,
+                                  .signalled = false,
+                                  .bytes = small,
+                                  .local = r.local(),
+                                  .remote = r.remote(small)};
+      });
+      s = ep.submit(g, p);
+    }
+    const auto c = ep.quiet(g);
+    if (g.rank() == 0) out[ctx.block_index()] = s == status::ok ? c.outcome : s;
   }
 };
 
@@ -138,8 +163,13 @@ class rdma_bench {
   [[nodiscard]] std::vector<row> rows() {
     std::vector<row> all = {round_trip<by_thread>("", 1),
                             round_trip<by_sole>(" by a sole producer", 1),
-                            round_trip<by_thread>(", of 1024 endpoints", 1024), rate(4)};
-    if (setup_.device.kind() == device_kind::cuda) all.push_back(rate(132));
+                            round_trip<by_thread>(", of 1024 endpoints", 1024)};
+    const bool is_gpu = setup_.device.kind() == device_kind::cuda;
+    for (const int blocks : is_gpu ? std::vector{4, 132} : std::vector{4}) {
+      all.push_back(rate<write_many>(blocks, 1, 1));
+      all.push_back(rate<write_many>(blocks, blocks, 1));
+    }
+    all.push_back(rate<write_batches>(1, 1, 32));
     all.push_back(bandwidth());
     for (const int n : {1, 32, 1024}) all.push_back(many(n));
     return all;
@@ -195,14 +225,23 @@ class rdma_bench {
     return r;
   }
 
-  row rate(int blocks) {
-    const int each = (setup_.quick ? 100'000 : 400'000) / blocks;
-    loop l(device_, setup_.device, 2 * small, 1024);
+  /// `blocks` that post to `endpoints`, `at_once` with each doorbell.
+  template <class Kernel>
+  row rate(int blocks, int endpoints, int at_once) {
+    const int each = (setup_.quick ? 100'000 : 400'000) / blocks / at_once * at_once;
+    std::vector<std::unique_ptr<loop>> loops;
+    std::vector<view> views;
+    while (std::ssize(loops) < endpoints) {
+      loops.push_back(std::make_unique<loop>(device_, setup_.device, 2 * small, 1024));
+      views.push_back(loops.back()->ep.device());
+    }
+    buffer<view> on_device(setup_.device, std::span<const view>(views));
     buffer<status> out(setup_.device, static_cast<std::size_t>(blocks));
     samples took;
     for (int i = 0; i < samples_wanted(); ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      launch(on_, {.blocks = blocks}, write_many{}, l.ep.device(), l.region.device(), each,
+      launch(on_, {.blocks = blocks, .threads = at_once}, Kernel{},
+             static_cast<const view*>(on_device.data()), endpoints, loops[0]->region.device(), each,
              out.data());
       on_.sync();
       const std::chrono::duration<double, std::micro> t = std::chrono::steady_clock::now() - begin;
@@ -211,10 +250,15 @@ class rdma_bench {
       }
       took.add(each * blocks / t.count());
     }
-    row r = base("64-byte writes, " + std::to_string(blocks) + " blocks on one endpoint", "M/s");
+    row r = base("64-byte writes, " + rate_name(blocks, endpoints, at_once), "M/s");
     r.bytes = small;
     took.fill(r);
     return r;
+  }
+  [[nodiscard]] static std::string rate_name(int blocks, int endpoints, int at_once) {
+    if (at_once > 1) return std::to_string(at_once) + " by a warp with each doorbell";
+    return std::to_string(blocks) + " blocks on " +
+           (endpoints == 1 ? "one endpoint" : "an endpoint each");
   }
 
   row bandwidth() {

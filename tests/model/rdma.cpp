@@ -211,6 +211,29 @@ struct posting {
   }
 };
 
+/// Posts, rings and waits in one call; beside others that leave a gap for a while, which are rung
+/// for with it.
+struct calling {
+  CW_FN status operator()(const context& ctx, const view& ep, int who, int rounds) const {
+    const auto me = ctx.thread();
+    for (int i = 0; i < rounds; ++i) {
+      const std::uint32_t data[2] = {static_cast<std::uint32_t>(who),
+                                     static_cast<std::uint32_t>(i)};
+      if ((i + who) % 3 == 2) {
+        const dev::rdma::posted p = ep.post_write_inline(me, data, {}, sizeof(data), false);
+        if (p.outcome != status::ok) return p.outcome;
+        if (const status s = ep.submit(me, p); s != status::ok) return s;
+        continue;
+      }
+      const completion c = ep.perform(
+          me, {.op = dev::rdma::operation::write, .bytes = sizeof(data), .inline_data = data});
+      if (c.outcome != status::ok) return c.outcome;
+      if (!ep.is_complete(c.index + 1)) return status::invalid;
+    }
+    return ep.quiet(me).outcome;
+  }
+};
+
 /// One posts and nobody else does; all wait for each of its entries.
 struct posting_alone {
   CW_FN status operator()(const context& ctx, const view& ep, int who, int rounds) const {
@@ -410,12 +433,13 @@ class RdmaModel : public testing::TestWithParam<bool> {
     });
     EXPECT_GT(s.executions(), 1U);
   }
+  template <class Work = posting>
   static void expect_all(cw::schedule s, int producers, int rounds, habits h = {}) {
-    explore<posting>(std::move(s), producers, rounds, h,
-                     [rounds](const report& r, int i, const cw::schedule& at) {
-                       ASSERT_EQ(r.outcome[i], status::ok) << at.describe();
-                       ASSERT_EQ(r.seen[i], rounds) << at.describe();
-                     });
+    explore<Work>(std::move(s), producers, rounds, h,
+                  [rounds](const report& r, int i, const cw::schedule& at) {
+                    ASSERT_EQ(r.outcome[i], status::ok) << at.describe();
+                    ASSERT_EQ(r.seen[i], rounds) << at.describe();
+                  });
   }
 };
 INSTANTIATE_TEST_SUITE_P(, RdmaModel, testing::Bool(),
@@ -425,6 +449,12 @@ TEST_P(RdmaModel, SeveralProducersOnASmallQueue) {
   expect_all(cw::schedule::exhaustive(1, 1000), 2, 1);
   expect_all(cw::schedule::random(20261116, 100), 2, 7);
   expect_all(cw::schedule::random(20261117, 60), 3, 5);
+}
+
+TEST_P(RdmaModel, CallsThatDoItAllBesideOthers) {
+  expect_all<calling>(cw::schedule::exhaustive(1, 1000), 2, 1);
+  expect_all<calling>(cw::schedule::random(20261123, 100), 2, 7, {.by_record = true});
+  expect_all<calling>(cw::schedule::random(20261124, 60), 3, 6);
 }
 
 TEST_P(RdmaModel, OneWhoPostsAloneAndOthersWhoWait) {

@@ -497,14 +497,32 @@ class basic_endpoint {
   template <group G, class F>
   [[nodiscard]] CW_FN posted write_entries(const G& g, std::uint32_t count, std::uint32_t blocks,
                                            bool sound, F&& make) const noexcept;
+  template <group G>
+  [[nodiscard]] CW_FN posted write_entry(const G& g, const request& r) const noexcept;
+  template <group G>
+  CW_FN void publish(const G& g, const posted& p, std::uint64_t end) const noexcept;
+  template <group G>
+  [[nodiscard]] CW_FN status publish_and_submit(const G& g, const posted& p) const noexcept;
   [[nodiscard]] CW_FN impl::place wait_for_room(std::uint32_t blocks) const noexcept;
+  CW_FN void ring_at(const posted& p) const noexcept;
   CW_FN void ring(std::uint64_t ready) const noexcept;
   [[nodiscard]] CW_FN status submit_behind(std::uint64_t end) const noexcept;
   [[nodiscard]] CW_FN std::uint64_t ring_for_more(std::uint64_t ready) const noexcept;
   [[nodiscard]] CW_FN std::uint64_t failed_event() const noexcept;
-  CW_FN void hear_event(std::uint64_t done) const noexcept;
-  CW_FN bool drain_sent(completion* one) const noexcept;
-  [[nodiscard]] CW_FN bool shows_completion(std::uint64_t done) const noexcept;
+  CW_FN void hear_event() const noexcept;
+  struct sent_look {
+    std::uint64_t index = 0;  ///< of the completion
+    std::uint64_t done = 0;
+    bool failed = false;
+    bool any = false;  ///< there is one
+    typename Provider::found raw{};
+  };
+  /// No index comes to that.
+  static constexpr std::uint64_t everything = std::uint64_t{1} << 62U;
+  [[nodiscard]] CW_FN sent_look look_at_sent() const noexcept;
+  CW_FN bool drain_sent(completion* one, const sent_look* before,
+                        std::uint64_t until) const noexcept;
+  [[nodiscard]] CW_FN bool take_sent(const sent_look& l, std::uint64_t until) const noexcept;
   [[nodiscard]] CW_FN bool take_received(completion& c) const noexcept;
   [[nodiscard]] CW_FN bool hears_no_receives() const noexcept;
   [[nodiscard]] CW_FN bool no_more_receives(bool looks) const noexcept;

@@ -37,6 +37,9 @@ void cut(std::vector<piece>& pieces, std::size_t offset, std::size_t bytes) {
 }  // namespace
 
 void soft_nic::hear_bell(qp& q, std::uint64_t bell) {
+  // What a GPU wrote has to come from memory: the entry while the record does.
+  __builtin_prefetch(q.setup.queues.send +
+                     (q.next & (q.setup.send_depth - 1)) * std::uint64_t{mlx5::block_bytes});
   const auto rung = rung_until(bell, q.setup.queues, q.qpn, q.head, q.setup.send_depth);
   const bool sound = rung && *rung >= q.target;
   if (sound) q.target = *rung;

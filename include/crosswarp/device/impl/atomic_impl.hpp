@@ -190,6 +190,24 @@ CW_FN inline void load_pair(std::uint64_t* from, std::uint64_t& first,
 #endif
 }
 
+template <load_order O>
+CW_FN inline void load_pair(std::uint64_t* from, std::uint64_t& first, std::uint64_t& second,
+                            [[maybe_unused]] O o) noexcept {
+#if CW_ON_GPU
+  if constexpr (std::same_as<O, order::acquire_t>) {
+    asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(first), "=l"(second)
+                 : "l"(__cvta_generic_to_global(from))
+                 : "memory");
+  } else {
+    load_pair(from, first, second);
+  }
+#else
+  first = system_atomic<std::uint64_t>(from[0]).load(o);
+  second = system_atomic<std::uint64_t>(from[1]).load(o);
+#endif
+}
+
 CW_FN constexpr bool release_is_free() noexcept {
   return CW_ON_GPU == 0;
 }

@@ -9,11 +9,11 @@ namespace crosswarp::device::rdma {
 template <class P>
 template <group G>
 CW_FN inline completion basic_endpoint<P>::perform(const G& g, const request& r) const noexcept {
-  const posted p = post(g, r);
+  const posted p = write_entry(g, r);
   if (p.outcome != status::ok) return not_posted(p);
   completion c;
   c.index = p.index;
-  c.outcome = submit(g, p);
+  c.outcome = publish_and_submit(g, p);
   return c.outcome == status::ok ? wait(g, p) : c;
 }
 

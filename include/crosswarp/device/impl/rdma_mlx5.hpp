@@ -237,9 +237,10 @@ CW_FN inline bool mlx5_provider::look(const completion_queue& q, std::uint64_t i
     const auto counter = mlx5::cqe_field<std::uint16_t>(word, field::wqe_counter);
     return mlx5::extended(counter, done) - done < mlx5::most_blocks;
   };
-  if (!is_new(last.load(order::relaxed))) return false;
-  // Again with acquire: looking with it all the time is slower on a GPU, see signal::wait().
+  // With acquire at each look, unlike signal::wait(): to look again once it is there would be one
+  // more trip across the bus, which is far longer than what an acquire takes.
   f.last_word = last.load(order::acquire);  // pairs with the adapter's write of a completion
+  if (!is_new(f.last_word)) return false;
   const auto read = [&](std::size_t at) {
     return system_atomic<std::uint64_t>(impl::cqe_word(e, at)).load(order::relaxed);
   };

@@ -19,11 +19,13 @@ CW_FN inline bool basic_endpoint<P>::has_length(const request& r) noexcept {
 /// Out of line: what is seldom does not make posts longer.
 template <class P>
 CW_COLD CW_FN impl::place basic_endpoint<P>::wait_for_room(std::uint32_t blocks) const noexcept {
-  return impl::reserve(p_.send, blocks, p_.limits, [&] { drain_sent(nullptr); });
+  return impl::reserve(p_.send, blocks, p_.limits,
+                       [&] { drain_sent(nullptr, nullptr, everything); });
 }
 
 /// `count` entries of `blocks` blocks each; either is 1. Not `sound`: none, and invalid; looked at
-/// together with the room, since a branch of its own makes each post longer.
+/// together with the room, since a branch of its own makes each post longer. Nobody else sees them
+/// before publish(), or rings for them.
 template <class P>
 template <group G, class F>
 CW_FN inline posted basic_endpoint<P>::write_entries(const G& g, std::uint32_t count,
@@ -55,18 +57,33 @@ CW_FN inline posted basic_endpoint<P>::write_entries(const G& g, std::uint32_t c
     p_.send.state->ready = at.first + total;  // nobody else collects
   } else {
     g.sync();
-    if (g.rank() == 0) {
-      // pairs with collect()
-      device_atomic<std::uint64_t>(p_.send.end_of(at.first))
-          .store(at.first + blocks, order::release);
-    }
   }
   return {status::ok, at.first, at.first + total};
+}
+
+/// What `g` wrote: its first entry ends at `end`. Who posts alone has said all.
+template <class P>
+template <group G>
+CW_FN inline void basic_endpoint<P>::publish([[maybe_unused]] const G& g,
+                                             [[maybe_unused]] const posted& p,
+                                             [[maybe_unused]] std::uint64_t end) const noexcept {
+  if constexpr (!impl::is_sole<G>) {
+    if (p.outcome != status::ok || g.rank() != 0) return;
+    // pairs with collect()
+    device_atomic<std::uint64_t>(p_.send.end_of(p.index)).store(end, order::release);
+  }
 }
 
 template <class P>
 template <group G>
 CW_FN inline posted basic_endpoint<P>::post(const G& g, const request& r) const noexcept {
+  const posted p = write_entry(g, r);
+  publish(g, p, p.end);
+  return p;
+}
+template <class P>
+template <group G>
+CW_FN inline posted basic_endpoint<P>::write_entry(const G& g, const request& r) const noexcept {
   if (!fits(r)) return {status::invalid, 0, 0};
   return write_entries(g, 1, P::blocks_of(P::units(r)), has_length(r),
                        [&](std::uint32_t) { return r; });
@@ -83,7 +100,9 @@ CW_FN inline posted basic_endpoint<P>::post_batch(const G& g, std::uint32_t coun
     bad = !fits(r) || !has_length(r) || P::blocks_of(P::units(r)) != 1;
   }
   if (g.any(bad)) return {status::invalid, 0, 0};
-  return write_entries(g, count, 1, true, make);
+  const posted p = write_entries(g, count, 1, true, make);
+  publish(g, p, p.index + 1);
+  return p;
 }
 
 template <class P>

@@ -1,6 +1,8 @@
 // Bodies of rdma.hpp: how threads share a work queue; nothing of a provider.
 #pragma once
 
+#include "crosswarp/device/impl/atomic_max.hpp"
+#include "crosswarp/device/memory.hpp"
 #include "crosswarp/device/rdma.hpp"
 
 namespace crosswarp::device::rdma::impl {
@@ -43,6 +45,18 @@ CW_FN inline void unlock(const work_queue& q, std::uint64_t ready) noexcept {
   // before it
   return device_atomic<std::uint64_t>(q.state->done).load(order::acquire);
 }
+/// All before `index` is complete. By anybody who has seen so, with or without the lock.
+template <store_order O>
+CW_FN inline void raise_done(const work_queue& q, std::uint64_t index, O o) noexcept {
+  device::impl::raise<scope::device>(q.state->done, index, o);  // pairs with done_of()
+}
+/// Behind the entry that begins at `index`, which is complete. Only `index` when its place was
+/// given out again meanwhile: then somebody else has said so.
+[[nodiscard]] CW_FN inline std::uint64_t behind(const work_queue& q, std::uint64_t index) noexcept {
+  // Relaxed: the adapter has completed the entry, so it was posted before.
+  const std::uint64_t end = device_atomic<std::uint64_t>(q.end_of(index)).load(order::relaxed);
+  return end - index <= q.depth / 2 ? end : index;  // none is longer, see reserve()
+}
 /// A receive that has not been given back is not before it: no more than `depth` are behind it.
 [[nodiscard]] CW_FN inline std::uint64_t done_of(const shared_places& q) noexcept {
   return device_atomic<std::uint64_t>(const_cast<std::uint64_t&>(q.state->done))
@@ -64,6 +78,11 @@ CW_FN inline void latch(const work_queue& q, const completion& c) noexcept {
 }
 [[nodiscard]] CW_FN inline std::uint64_t fault_of(const work_queue& q) noexcept {
   return device_atomic<std::uint64_t>(q.state->fault).load(order::acquire);  // pairs with latch()
+}
+/// The same for who needs no more than that, or holds the lock: a relaxed look waits for nothing
+/// that comes with it.
+[[nodiscard]] CW_FN inline bool has_failed(const work_queue& q) noexcept {
+  return device_atomic<std::uint64_t>(q.state->fault).load(order::relaxed) != 0;
 }
 
 /// An entry or a receive behind one that failed.
@@ -101,18 +120,21 @@ template <class Drain>
   const device_atomic<std::uint64_t> reserved(q.state->reserved);
   place got{status::ok, 0};
   const auto take = [&] {
+    if (fault_of(q) != 0) {
+      got.outcome = status_of(syndrome::flushed);
+      return true;
+    }
     std::uint64_t next = reserved.load(order::relaxed);
-    while (fault_of(q) == 0) {
-      const std::uint64_t free_until = done_of(q) + q.depth;
-      if (!reached(free_until, next + blocks)) {
-        drain();
-        return false;
-      }
+    // What is free stays free: so that of many who want a place, each has only its own operation
+    // between two tries.
+    const std::uint64_t free_until = done_of(q) + q.depth;
+    bool full = true;
+    for (; reached(free_until, next + blocks); full = false) {
       got.first = next;
       if (reserved.compare_exchange(next, next + blocks, order::relaxed)) return true;
     }
-    got.outcome = status_of(syndrome::flushed);
-    return true;
+    if (full) drain();
+    return false;
   };
   const status waited = poll_until(take, limits);
   if (waited != status::ok) got.outcome = waited;
@@ -126,10 +148,10 @@ template <class Drain>
                                                 std::uint64_t& first) noexcept {
   const device_atomic<std::uint64_t> reserved(q.state->reserved);
   first = reserved.load(order::relaxed);
-  const std::uint64_t done = done_of(q);
   // Relaxed, and of what it says no more than that it is something: reserve() looks again.
   const auto fault =
       static_cast<std::uint32_t>(device_atomic<std::uint64_t>(q.state->fault).load(order::relaxed));
+  const std::uint64_t done = done_of(q);  // last: with acquire, others would wait for it
   // In 32 bits: no queue is deeper. One block always fits.
   const bool room = static_cast<std::uint32_t>(first - done) + blocks <= q.depth &&
                     (blocks == 1 || blocks <= q.depth / 2);
@@ -143,12 +165,26 @@ template <class Drain>
 /// afterwards, so nothing is left behind. With the lock.
 [[nodiscard]] CW_FN inline std::uint64_t collect(const work_queue& q,
                                                  std::uint64_t ready) noexcept {
-  for (;;) {
-    // pairs with write_entries(), post_recv()
-    const std::uint64_t end = device_atomic<std::uint64_t>(q.end_of(ready)).load(order::acquire);
-    if (end <= ready) return ready;  // of an earlier lap
-    ready = end;
+  constexpr int window = tiles_in_flight();
+  const std::uint64_t before = ready;
+  for (bool more = true; more;) {
+    // Of several places at a time: one after the other, each is a trip to a GPU's memory.
+    std::uint64_t ends[window];
+    for (int i = 0; i < window; ++i) {
+      // pairs with publish(), post_recv()
+      ends[i] = device_atomic<std::uint64_t>(q.end_of(ready + static_cast<std::uint64_t>(i)))
+                    .load(order::fenced);
+    }
+    const std::uint64_t first = ready;
+    for (int i = 0; i < window; ++i) {
+      // Else of an earlier lap, or in the midst of an entry.
+      const bool begins = ready == first + static_cast<std::uint64_t>(i);
+      if (begins && ends[i] > ready) ready = ends[i];
+    }
+    more = ready - first >= window;
   }
+  if (ready != before) fence<scope::device>();
+  return ready;
 }
 
 /// Runs `f` with the lock, unless `end` was told meanwhile; it gets `ready` and may move it.

@@ -47,91 +47,125 @@ CW_FN inline std::uint64_t basic_endpoint<P>::failed_event() const noexcept {
 
 /// A failure that has no completion ends all that is not complete. With the lock.
 template <class P>
-CW_FN inline void basic_endpoint<P>::hear_event(std::uint64_t done) const noexcept {
+CW_FN inline void basic_endpoint<P>::hear_event() const noexcept {
   const std::uint64_t event = failed_event();
   if (event == 0) return;
   completion lost;
-  lost.index = done;
+  lost.index = device_atomic<std::uint64_t>(p_.send.state->done).load(order::relaxed);
   lost.why = static_cast<syndrome>(event & 0xffU);
   impl::latch(p_.send, lost);
 }
 
-/// Reads completions of the send queue: all that are there and says so in the record, or `one` and
-/// leaves the record to the caller. False when there is none, or when another thread is at it.
+/// What a look at the send queue's completions shows without the lock. What it needs is asked for
+/// at once, and what lies across a bus last: so a look takes as long as that alone.
 template <class P>
-CW_FN inline bool basic_endpoint<P>::drain_sent(completion* one) const noexcept {
+CW_FN inline auto basic_endpoint<P>::look_at_sent() const noexcept -> sent_look {
+  sent_look l;
+  const bool collapsed = p_.queues.sent.collapsed;  // one place: its index is of no use
+  l.index = collapsed ? 0 : device_atomic<std::uint64_t>(p_.sent->index).load(order::relaxed);
+  l.failed = impl::has_failed(p_.send);
+  l.done = device_atomic<std::uint64_t>(p_.send.state->done).load(order::relaxed);
+  l.any = P::look(p_.queues.sent, l.index, l.done, l.raw);
+  return l;
+}
+
+/// Reads completions of the send queue, as far as `until`, and says so in the record; or `one` and
+/// leaves the record to the caller. False when there is none, or when another thread is at it.
+/// `before`: what a look showed, which is not made again. Out of line: long, and called from many
+/// places.
+template <class P>
+CW_COLD CW_FN bool basic_endpoint<P>::drain_sent(completion* one, const sent_look* before,
+                                                 std::uint64_t until) const noexcept {
   cq_state& s = *p_.sent;
   const work_queue& q = p_.send;
   if (!impl::try_lock(s.lock)) return false;
-  const device_atomic<std::uint64_t> done_word(q.state->done);
+  const bool collapsed = p_.queues.sent.collapsed;
   const device_atomic<std::uint64_t> index_word(s.index);
-  std::uint64_t done = done_word.load(order::relaxed);
+  std::uint64_t done = device_atomic<std::uint64_t>(q.state->done).load(order::relaxed);
   std::uint64_t index = index_word.load(order::relaxed);
+  const bool failed = impl::has_failed(q);
+  completion lost;  // the first that failed
   bool any = false;
-  typename P::found raw;
-  // A collapsed queue keeps on showing a failure.
-  while (!(p_.queues.sent.collapsed && impl::fault_of(q) != 0) &&
-         P::look(p_.queues.sent, index, done, raw)) {
+  sent_look now;
+  // What was seen before the lock is still there, unless somebody else has read it.
+  now.any = before != nullptr && before->any && !collapsed && before->index == index;
+  if (now.any) now.raw = before->raw;
+  // A collapsed queue keeps on showing a failure, and has no more than one place to look at.
+  while (!(collapsed && (any || failed)) &&
+         (now.any || P::look(p_.queues.sent, index, done, now.raw))) {
+    now.any = false;
     any = true;
     ++index;
-    const completion c = P::decode(raw, done);
+    const completion c = P::decode(now.raw, done);
     if (c.outcome == status::ok) {
-      // Relaxed: the adapter has completed the entry, so it was posted before.
-      done = device_atomic<std::uint64_t>(q.end_of(c.index)).load(order::relaxed);
-    } else if (impl::fault_of(q) == 0) {
+      done = impl::behind(q, c.index);
+    } else if (!failed && lost.outcome == status::ok) {
       // Entries are carried out in order: those before it have succeeded. Where completions
       // replace each other, those before a flushed one are not known.
-      if (!p_.queues.sent.collapsed || c.why != syndrome::flushed) done = c.index;
-      impl::latch(q, c);
+      if (!collapsed || c.why != syndrome::flushed) done = c.index;
+      lost = c;
     }
-    if (one != nullptr) {
-      *one = c;
-      break;
-    }
+    if (one != nullptr) *one = c;
+    if (one != nullptr || reached(done, until)) break;
   }
-  if (any && one == nullptr && !p_.queues.sent.collapsed) {
+  if (any && one == nullptr && !collapsed) {
     P::write_cq_record(p_.queues.sent, index);  // before places are used again
   }
   if (any) {
     s.idle = 0;
     index_word.store(index, order::relaxed);
-    done_word.store(done, order::release);  // pairs with done_of()
-  } else if (++s.idle % 32 == 0) {          // it may lie across a bus
-    hear_event(done);
+  } else if (++s.idle % 32 == 0) {  // it may lie across a bus
+    hear_event();
   }
-  impl::unlock(s.lock);
+  fence<scope::device>();  // one for both
+  if (any) impl::raise_done(q, done, order::fenced);
+  if (lost.outcome != status::ok) {
+    impl::latch(q, lost);  // now: who sees it sees what was complete
+    fence<scope::device>();
+  }
+  device_atomic<std::uint64_t>(s.lock).store(0, order::fenced);  // pairs with try_lock()
   return any;
 }
 
-/// Whether it is worth to take the lock: a look costs no more than to read the completion. It may
-/// be wrong when another thread reads at this moment.
+/// Takes what a look showed. Where one place shows the last to end, that is all there is to know:
+/// no lock is needed to say how far that is.
 template <class P>
-CW_FN inline bool basic_endpoint<P>::shows_completion(std::uint64_t done) const noexcept {
-  typename P::found raw;
-  return P::look(p_.queues.sent, device_atomic<std::uint64_t>(p_.sent->index).load(order::relaxed),
-                 done, raw);
+CW_FN inline bool basic_endpoint<P>::take_sent(const sent_look& l,
+                                               std::uint64_t until) const noexcept {
+  if (l.any && p_.queues.sent.collapsed) {
+    const completion c = P::decode(l.raw, l.done);
+    // The entry that begins in the last place ends there; a later one tells of those before it.
+    if (c.outcome == status::ok && reached(c.index + 1, until)) {
+      impl::raise_done(p_.send, c.index + 1 == until ? until : c.index, order::release);
+      return true;
+    }
+  }
+  drain_sent(nullptr, &l, until);
+  return reached(impl::done_of(p_.send), until);
 }
 
 template <class P>
 CW_FN inline completion basic_endpoint<P>::await(std::uint64_t first,
                                                  std::uint64_t end) const noexcept {
   std::uint32_t looks = 0;
+  bool complete = false;
   const status waited = poll_until(
       [&] {
-        const std::uint64_t done = impl::done_of(p_.send);
-        if (reached(done, end) || impl::fault_of(p_.send) != 0) return true;
+        const sent_look l = look_at_sent();
+        if (l.failed || reached(l.done, end)) return true;
         // Now and then in any case: it hears of events, too.
-        if (!shows_completion(done) && ++looks % 32 != 0) return false;
-        drain_sent(nullptr);
-        return reached(impl::done_of(p_.send), end) || impl::fault_of(p_.send) != 0;
+        if (!l.any && ++looks % 32 != 0) return false;
+        complete = take_sent(l, end);
+        return complete || impl::has_failed(p_.send);
       },
       p_.limits);
   completion c;
   c.index = first;
   c.outcome = waited;
-  if (reached(impl::done_of(p_.send), end)) {
+  const bool failed = !complete && impl::fault_of(p_.send) != 0;  // before the look at `done`
+  if (complete || reached(impl::done_of(p_.send), end)) {
     c.outcome = status::ok;
-  } else if (impl::fault_of(p_.send) != 0) {
+  } else if (failed) {
     c = failure(p_.send, first, end);
   }
   return c;
@@ -146,7 +180,7 @@ CW_FN inline bool basic_endpoint<P>::poll_cq(const G& g, completion& c) const no
   };
   const result r = leader_of(g, [&] {
     result found{};
-    found.any = drain_sent(&found.c);
+    found.any = drain_sent(&found.c, nullptr, everything);
     return found;
   });
   if (r.any) c = r.c;

@@ -82,9 +82,40 @@ CW_FN inline status basic_endpoint<P>::submit(const G& g, const posted& p) const
     return leader_of(g, [&] {
       // All before it was told, and nobody is at it: what is next is known.
       if (!impl::try_lock_at(p_.send, p.index)) return submit_behind(p.end);
-      P::write_send_record(p_.queues, p.end);
-      ring(p.end);
-      impl::unlock(p_.send, ring_for_more(p.end));
+      ring_at(p);
+      return status::ok;
+    });
+  }
+}
+
+/// With the lock, for what was posted last: it is unlocked behind that.
+template <class P>
+CW_FN inline void basic_endpoint<P>::ring_at(const posted& p) const noexcept {
+  P::write_send_record(p_.queues, p.end);
+  ring(p.end);
+  impl::unlock(p_.send, ring_for_more(p.end));
+}
+
+/// publish() and submit() for an entry that nobody else has seen. Who gets the lock at once needs
+/// no release for the one, since all others begin behind it: what is left are those that adapters
+/// want. And the lock is on its way while the entry is.
+template <class P>
+template <group G>
+CW_FN inline status basic_endpoint<P>::publish_and_submit([[maybe_unused]] const G& g,
+                                                          const posted& p) const noexcept {
+  if constexpr (impl::is_sole<G>) {
+    P::write_send_record(p_.queues, p.end);  // nothing was posted behind it
+    ring(p.end);
+    return status::ok;
+  } else {
+    return leader_of(g, [&] {
+      if (!impl::try_lock_at(p_.send, p.index)) {
+        publish(thread_group{}, p, p.end);
+        return submit_behind(p.end);
+      }
+      // Before the record: who reads the completion needs it.
+      device_atomic<std::uint64_t>(p_.send.end_of(p.index)).store(p.end, order::relaxed);
+      ring_at(p);
       return status::ok;
     });
   }
