@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "bench.hpp"
@@ -31,6 +32,60 @@ struct accept_all {
     for (*accepted = 0; *accepted < count; ++*accepted) {
       if (!net.accept(g, listener)) return;
     }
+  }
+};
+
+/// What host_streams does, in a kernel. All bytes are copied: from rings into the device's memory,
+/// or from there.
+struct one_way_streams {
+  static constexpr std::uint64_t held_bytes = 64 * 1024;
+
+  CW_FN void operator()(const dev::kernel_context& ctx, const words::service& net,
+                        words::handle listener, std::byte* held) const {
+    const auto g = ctx.block();
+    for (;;) {
+      const words::handle s = net.accept(g, listener);
+      if (s.error() == -ESHUTDOWN) return;
+      if (!s) continue;
+      while (serve(g, net, s, held)) {
+      }
+      net.close(g, s);
+    }
+  }
+
+ private:
+  template <class G>
+  static CW_FN bool serve(const G& g, const words::service& net, words::handle s, std::byte* held) {
+    std::uint64_t asked = 0;
+    if (net.recv_all(g, s, held, sizeof(asked)) != sizeof(asked)) return false;
+    memcpy(&asked, held, sizeof(asked));
+    g.sync();  // all have read it
+    const bool sends = (asked & wants_bytes) != 0;
+    for (std::uint64_t left = asked & ~wants_bytes; left > 0;) {
+      const std::uint64_t n = sends ? give(g, net, s, held, left) : take(g, net, s, held);
+      if (n == 0) return false;
+      left -= n;
+    }
+    return sends || net.send(g, s, held, 1) == 1;
+  }
+  template <class G>
+  static CW_FN std::uint64_t take(const G& g, const words::service& net, words::handle s,
+                                  std::byte* held) {
+    const auto came = net.recv_view(g, s);
+    if (came.result <= 0) return 0;
+    const std::uint64_t n = came.first_bytes < held_bytes ? came.first_bytes : held_bytes;
+    dev::copy(g, held, came.first, n);
+    return net.consume(g, s, n) < 0 ? 0 : n;
+  }
+  template <class G>
+  static CW_FN std::uint64_t give(const G& g, const words::service& net, words::handle s,
+                                  const std::byte* held, std::uint64_t left) {
+    const auto room = net.send_reserve(g, s);
+    if (room.result <= 0) return 0;
+    std::uint64_t n = room.first_bytes < held_bytes ? room.first_bytes : held_bytes;
+    n = n < left ? n : left;
+    dev::copy(g, room.first, held, n);
+    return net.commit(g, s, n) < 0 ? 0 : n;
   }
 };
 
@@ -62,6 +117,13 @@ class kernel_echo {
     launch(on_, {.blocks = blocks, .threads = gpu ? 128 : 1, .resident = true}, servers::echo{},
            net_.device(), listener_, items_.data());
   }
+  /// The other server, in this one's place.
+  void serve_one_way() {
+    const bool gpu = items_.device().kind() == device_kind::cuda;
+    held_.emplace(items_.device(), one_way_streams::held_bytes);
+    launch(on_, {.threads = gpu ? 256 : 1, .resident = true}, one_way_streams{}, net_.device(),
+           listener_, held_->data());
+  }
   /// Has `count` idle connections accepted, and no kernel that looks after them.
   std::unique_ptr<idle_connections> hold(int count) {
     const buffer<int> accepted(items_.device(), 1);
@@ -79,6 +141,7 @@ class kernel_echo {
   socket::service net_;
   stream on_;
   buffer<words::poll_item> items_;
+  std::optional<buffer<std::byte>> held_;
   words::handle listener_;
   std::uint16_t port_ = 0;
 };
@@ -160,7 +223,26 @@ class socket_bench {
                          [&](std::uint16_t p) { return 1e-3 * connection_rate(p, 300 * n); }));
     kernel_.reset();
     host_.reset();
+    for (const bool to_server : {true, false}) all.push_back(stream_one_way(to_server, 16 * bytes));
     return all;
+  }
+
+  row stream_one_way(bool to_server, std::size_t bytes) {
+    kernel_echo kernel(setup_.device, {});
+    const host_streams host;
+    kernel.serve_one_way();
+    samples ours;
+    samples theirs;
+    for (int i = 0; i < times_; ++i) {
+      ours.add(one_way(kernel.port(), bytes, to_server));
+      theirs.add(one_way(host.port(), bytes, to_server));
+    }
+    row r = base(std::string("one stream ") + (to_server ? "into" : "out of") +
+                     " a kernel (limit: a thread of the host)",
+                 "GB/s");
+    ours.fill(r);
+    r.limit = theirs.median();
+    return r;
   }
 
   /// Two ranks of one world, around TCP and by it.

@@ -173,6 +173,51 @@ void epoll_echo::run() {
   }
 }
 
+host_streams::host_streams() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in a = loopback(0);
+  socklen_t bytes = sizeof(a);
+  if (bind(listener_, reinterpret_cast<const sockaddr*>(&a), sizeof(a)) != 0 ||
+      listen(listener_, 16) != 0 ||
+      getsockname(listener_, reinterpret_cast<sockaddr*>(&a), &bytes) != 0) {
+    fail("listen");
+  }
+  port_ = ntohs(a.sin_port);
+  thread_ = std::thread([this] { run(); });
+}
+
+host_streams::~host_streams() {
+  stop_.store(true);
+  shutdown(listener_, SHUT_RDWR);
+  thread_.join();
+  close(listener_);
+}
+
+void host_streams::run() {
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) continue;
+    no_delay(fd);
+    serve(fd);
+    close(fd);
+  }
+}
+
+void host_streams::serve(int fd) {
+  std::vector<char> bytes(256 * 1024);
+  std::uint64_t asked = 0;
+  while (recv(fd, &asked, sizeof(asked), MSG_WAITALL) == sizeof(asked)) {
+    const bool sends = (asked & wants_bytes) != 0;
+    for (std::uint64_t left = asked & ~wants_bytes; left > 0;) {
+      const std::size_t n = std::min<std::uint64_t>(left, bytes.size());
+      const ssize_t did =
+          sends ? send(fd, bytes.data(), n, MSG_NOSIGNAL) : recv(fd, bytes.data(), n, 0);
+      if (did <= 0) return;
+      left -= static_cast<std::uint64_t>(did);
+    }
+    if (!sends && send(fd, bytes.data(), 1, MSG_NOSIGNAL) != 1) return;
+  }
+}
+
 // ---- clients
 
 std::string exchange(std::uint16_t port, const std::string& text) {
@@ -216,6 +261,22 @@ double stream_rate(std::uint16_t port, int streams, std::size_t bytes) {
   if (failed != 0) throw error(errc::system, "bench socket", "a stream was not sent back");
   const std::chrono::duration<double, std::nano> t = clock::now() - begin;
   return static_cast<double>(bytes) * streams / t.count();
+}
+
+double one_way(std::uint16_t port, std::size_t bytes, bool to_server) {
+  const client c(port);
+  std::vector<char> held(256 * 1024, 'x');
+  const std::uint64_t asked = bytes | (to_server ? 0 : wants_bytes);
+  const auto begin = clock::now();
+  c.write(reinterpret_cast<const char*>(&asked), sizeof(asked));
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t n = std::min(held.size(), bytes - done);
+    if (to_server) c.write(held.data(), n);
+    done += to_server ? n : c.read(held.data(), n);
+  }
+  if (to_server) c.read(held.data(), 1);
+  const std::chrono::duration<double, std::nano> t = clock::now() - begin;
+  return static_cast<double>(bytes) / t.count();
 }
 
 double connection_rate(std::uint16_t port, int count) {

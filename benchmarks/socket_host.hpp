@@ -31,6 +31,28 @@ class epoll_echo {
   std::thread thread_;
 };
 
+/// What comes at an address of this machine is thrown away, and what is asked for is sent: one
+/// connection after the other, on a thread that blocks. A client says in 8 bytes how many come or
+/// are wanted, see one_way; who sends is told by a byte when all is there.
+class host_streams {
+ public:
+  host_streams();
+  ~host_streams();
+  host_streams(const host_streams&) = delete;
+  host_streams& operator=(const host_streams&) = delete;
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+
+ private:
+  void run();
+  void serve(int fd);
+  int listener_;
+  std::uint16_t port_ = 0;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+/// In what a client says first: it wants them.
+inline constexpr std::uint64_t wants_bytes = std::uint64_t{1} << 63U;
+
 /// Connections to `port` that say nothing, held by a process of their own: each end has a
 /// descriptor, and a process has a limit of them.
 class idle_connections {
@@ -57,6 +79,8 @@ std::string exchange(std::uint16_t port, const std::string& text);
 double round_trip(std::uint16_t port, int rounds);
 /// `streams` connections that send `bytes` each and read them back, in GB/s.
 double stream_rate(std::uint16_t port, int streams, std::size_t bytes);
+/// One connection by which `bytes` go one way, to a server or from it, in GB/s.
+double one_way(std::uint16_t port, std::size_t bytes, bool to_server);
 /// Connect, one byte there and back, close; connections per second, one after the other.
 double connection_rate(std::uint16_t port, int count);
 

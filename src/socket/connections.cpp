@@ -13,8 +13,6 @@ namespace words = device::socket;
 
 namespace {
 
-// At most so much for one socket before it is another's turn.
-constexpr std::uint64_t bytes_per_turn = 256 * 1024;
 constexpr int accepts_per_turn = 64;
 
 /// What connections from one address have in common.
@@ -266,7 +264,7 @@ bool worker::receive(entry& e) {
     breach(e);
     return false;
   }
-  const auto space = e.words.receive_space(bytes_per_turn);
+  const auto space = e.words.receive_space(bytes_at_once_);
   if (space.empty()) {  // nothing is read, so that the peer's window closes
     if (!e.stalled) stalled_.push_back(e.index);
     e.stalled = true;
@@ -304,7 +302,7 @@ bool worker::send(entry& e) {
   if (e.fd < 0 || e.connecting) return false;
   if (e.words.has_to_send()) {
     if (e.output_waits) return false;
-    const int n = engine_->send(token_of(e), e.words.to_send(bytes_per_turn));
+    const int n = engine_->send(token_of(e), e.words.to_send(bytes_at_once_));
     if (n == engine::in_progress) {
       e.output_waits = true;
       return false;

@@ -94,11 +94,12 @@ bool slot::begin(bool listener) {
   bell_ = mark(sent_, 0);
   fetched_ = sent_;
   epoch_ = (epoch_ + 1) & 0xffU;
+  ++receive_rings_;
   words::news& n = m_->state[index_];
   // Relaxed, all of it: kernels learn of this life by something that is released later. Atomic what
   // one with a stale handle may look at.
-  shared(n.received).store(mark(received_, 0).word(), relaxed);
-  shared(n.sent).store(mark(sent_, 0).word(), relaxed);
+  shared(n.received).store(mark(received_, words::ring_bits(receive_rings_)).word(), relaxed);
+  shared(n.sent).store(mark(sent_, words::ring_bits(epoch_)).word(), relaxed);
   shared(n.error).store(0, relaxed);
   n.start = received_;
   shared(n.send_ring).store(words::ring_place(send_.offset, send_.log2, epoch_).word(), relaxed);
@@ -190,6 +191,7 @@ void slot::grow_receive() {
   const unsigned log2 = std::min(now.log2 + growth_log2, limits_.most_log2);
   if (!take_larger(larger, log2, received_)) return;
   newest_ = 1 - newest_;
+  ++receive_rings_;
   words::news& n = m_->state[index_];
   // Relaxed: the next tell_received() passes this position, and orders.
   shared(n.ring[newest_]).store(words::ring_place(larger.offset, log2, 0).word(), relaxed);
@@ -224,8 +226,9 @@ std::uint64_t slot::push(handle connection) {
 }
 
 void slot::tell_received() {
+  const unsigned flags = receive_flags_ | words::ring_bits(receive_rings_);
   // pairs with service::wait_readable() and wait_connection(): bytes, error and entries are there
-  shared(m_->state[index_].received).store(mark(received_, receive_flags_).word(), order::release);
+  shared(m_->state[index_].received).store(mark(received_, flags).word(), order::release);
   tell_activity();
 }
 
@@ -261,10 +264,10 @@ void slot::offer_send_ring() {
   const unsigned log2 = std::min(send_.log2 + growth_log2, limits_.most_log2);
   if (!take_larger(next_, log2, 0)) return;
   epoch_ = (epoch_ + 1) & 0xffU;
-  // pairs with service::follow_ring()
+  // Relaxed: told with its number.
   shared(m_->state[index_].send_ring)
-      .store(words::ring_place(next_.offset, log2, epoch_).word(), order::release);
-  tell_activity();  // who polls for room has some
+      .store(words::ring_place(next_.offset, log2, epoch_).word(), relaxed);
+  tell_sent();
 }
 
 void slot::note_connected() {
@@ -305,8 +308,9 @@ void slot::offer_lane(words::lane_link l) {
 }
 
 void slot::tell_sent() {
-  // pairs with service::wait_room(): the bytes have been read, names and error are there
-  const unsigned flags = send_flags_ | (refuses_ ? words::broken : 0U);
+  const unsigned flags = send_flags_ | (refuses_ ? words::broken : 0U) | words::ring_bits(epoch_);
+  // pairs with service::wait_room(): the bytes have been read, names and error are there; and the
+  // ring of this number: who had that memory before has done with it
   shared(m_->state[index_].sent).store(mark(sent_, flags).word(), order::release);
   tell_activity();
 }

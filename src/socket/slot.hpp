@@ -128,6 +128,7 @@ class slot {
   std::uint64_t offered_ = 0;  ///< by receive_space()
   bool filled_ = false;        ///< all of that was used: a larger ring may take more at a time
   unsigned receive_flags_ = 0;
+  unsigned receive_rings_ = 0;  ///< how many there were
   std::array<ring, 2> receive_;
   std::size_t newest_ = 0;
 

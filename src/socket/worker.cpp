@@ -30,6 +30,13 @@ ring_limits limits_of(const socket::service_options& o) {
           static_cast<unsigned>(std::bit_width(o.most_ring_bytes) - 1)};
 }
 
+/// At most so much for one socket before it is another's turn. A GPU's kernel works on a part of a
+/// ring while another part is filled.
+std::uint64_t bytes_per_turn(bool beside_kernels, const socket::service_options& o) {
+  constexpr std::uint64_t most = 256 * 1024;
+  return beside_kernels ? std::clamp<std::uint64_t>(o.most_ring_bytes / 4, 16 * 1024, most) : most;
+}
+
 /// Idle for longer: it may be for much longer.
 constexpr std::chrono::microseconds recently(2000);
 
@@ -54,6 +61,7 @@ worker::worker(workers& all, std::uint32_t index, std::unique_ptr<engine> e)
       index_(index),
       m_(all.m),
       options_(all.options),
+      bytes_at_once_(bytes_per_turn(all.hears_itself, all.options)),
       engine_(std::move(e)),
       around_(all.around),
       spare_(tcp::open_spare()),
@@ -65,7 +73,6 @@ worker::worker(workers& all, std::uint32_t index, std::unique_ptr<engine> e)
   }
   places_left_ = static_cast<int>(free_.size());
   bells_seen_.resize(entries_.size());
-  rang_last_.fill(index_);
   calls_seen_.resize(m_.calls);
 }
 
@@ -155,7 +162,7 @@ bool worker::lend() noexcept {
 }
 
 void worker::attend(std::uint32_t place) noexcept {
-  attend_by([&] { return hear_bell_of(place) && serve_at_once(); });
+  attend_by([&] { return hear_bell_of(place / all_.count()) && serve_at_once(); });
   if (leftover_.load(std::memory_order_relaxed)) rouse();
 }
 
@@ -194,8 +201,8 @@ void worker::run() {
       look = 0;
       continue;
     }
-    // Kernel threads may want this core.
-    if (look % 32 == 0 || exec::cpu::crowded()) std::this_thread::yield();
+    // Kernel threads may want this core, or whom it has just sent something.
+    if (look % 8 == 0 || exec::cpu::crowded()) std::this_thread::yield();
     if (look % 16 == 0 || idle_for > recently) rest(idle_for, is_called);
   }
 }
@@ -216,7 +223,8 @@ bool worker::ends(clock::time_point& since) {
 /// have theirs heard, and only room that they made in a full ring is to be found.
 void worker::rest(clock::duration idle_for, bool is_called) {
   using us = std::chrono::microseconds;
-  constexpr us patience(100);
+  // Of a GPU's kernel that is asked now and then: what it answers is heard without a nap.
+  const us patience(all_.hears_itself ? 1000 : 100);
   constexpr us long_ago(50'000);
   if (idle_for < patience) return;
   const us longest(is_called ? 10'000 : 1000);
@@ -289,8 +297,10 @@ bool worker::turn() {
   const bool rung = rings && hear_bells(!all_.hears_itself || std::exchange(rested_, false));
   const bool called = hear_calls();
   const bool drained = look_at_stalled();
+  // Whom the engine names is served at once; one that gathers has to be given work first.
+  const bool named = !engine_->gathers() && hear_engine();
   const bool moved = serve_all();
-  const bool told = hear_engine();
+  const bool told = engine_->gathers() && hear_engine();
   const bool met = look_at_lanes();
   const bool knocked = knock_again();
   if (now_ > next_sweep_) {
@@ -299,7 +309,7 @@ bool worker::turn() {
     next_sweep_ = now_ + std::max<clock::duration>(std::chrono::milliseconds(20),
                                                    100 * (clock::now() - now_));
   }
-  return written || rung || called || drained || moved || told || met || knocked;
+  return written || rung || called || drained || named || moved || told || met || knocked;
 }
 
 /// Of thousands, unless it is to be `all`: those that rang last, and of the others some at a time.
@@ -307,29 +317,38 @@ bool worker::turn() {
 bool worker::hear_bells(bool all) {
   constexpr std::size_t at_a_time = 512;
   const std::size_t count = entries_.size();
+  if (all || count <= at_a_time) return hear_bells_of(0, count);
   bool any = false;
-  if (all || count <= at_a_time) {
-    for (const auto& e : entries_) any = hear_bell_of(e->index) || any;
-    return any;
-  }
-  for (const std::uint32_t place : rang_last_) any = hear_bell_of(place) || any;
-  for (std::size_t k = 0; k < at_a_time; ++k) {
-    next_bell_ = next_bell_ + 1 < count ? next_bell_ + 1 : 0;
-    const std::uint32_t place = entries_[next_bell_]->index;
-    if (!hear_bell_of(place)) continue;
-    rang_last_[next_of_last_++ % rang_last_.size()] = place;
-    any = true;
+  for (const std::uint32_t rank : rang_last_) any = hear_bells_of(rank, rank + 1) || any;
+  const std::size_t end = std::min(next_bell_ + at_a_time, count);
+  any = hear_bells_of(next_bell_, end) || any;
+  next_bell_ = end < count ? end : 0;
+  return any;
+}
+
+/// Of its places from `first` on, counted here. Of those that have not rung nothing is touched but
+/// their bell: a thousand of them are a look at two rows of words.
+bool worker::hear_bells_of(std::size_t first, std::size_t end) {
+  const std::size_t step = all_.count();
+  bool any = false;
+  for (std::size_t rank = first; rank < end; ++rank) {
+    std::uint64_t& bell = m_.bells[index_ + rank * step];
+    // Relaxed: most of them have not changed.
+    if (shared(bell).load(std::memory_order_relaxed) == bells_seen_[rank]) continue;
+    any = hear_bell_of(static_cast<std::uint32_t>(rank)) || any;
+    if (std::find(rang_last_.begin(), rang_last_.end(), rank) != rang_last_.end()) continue;
+    rang_last_[next_of_last_++ % rang_last_.size()] = static_cast<std::uint32_t>(rank);
   }
   return any;
 }
 
-bool worker::hear_bell_of(std::uint32_t place) {
-  std::uint64_t& seen = bells_seen_[place / all_.count()];
-  // Relaxed: most of them have not changed.
-  if (shared(m_.bells[place]).load(std::memory_order_relaxed) == seen) return false;
+bool worker::hear_bell_of(std::uint32_t rank) {
+  const std::uint32_t place = entries_[rank]->index;
   // pairs with service::ring_bell()
-  seen = shared(m_.bells[place]).load(std::memory_order_acquire);
-  if (at(place).is != kind::free) hear_bell(at(place), mark::of(seen));
+  const std::uint64_t now = shared(m_.bells[place]).load(std::memory_order_acquire);
+  if (std::exchange(bells_seen_[rank], now) == now) return false;
+  entry& e = *entries_[rank];
+  if (e.is != kind::free) hear_bell(e, mark::of(now));
   return true;
 }
 

@@ -134,7 +134,8 @@ class worker {
   bool turn();
   bool hear_mail();
   bool hear_bells(bool all);
-  bool hear_bell_of(std::uint32_t place);
+  bool hear_bells_of(std::size_t first, std::size_t end);
+  bool hear_bell_of(std::uint32_t rank);
   void hear_bell(entry& e, mark bell);
   bool hear_calls();
   bool hear_engine();
@@ -212,11 +213,12 @@ class worker {
   const std::uint32_t index_;
   const device::socket::memory& m_;
   const socket::service_options& options_;
+  const std::uint64_t bytes_at_once_;
   std::unique_ptr<engine> engine_;
   lanes* const around_;
   std::vector<std::unique_ptr<entry>> entries_;  // of its places, in order
   std::vector<std::uint64_t> bells_seen_;        // likewise
-  std::array<std::uint32_t, 64> rang_last_{};    // places
+  std::array<std::uint32_t, 64> rang_last_{};    // ranks of places, some of them twice at first
   std::size_t next_of_last_ = 0;
   std::size_t next_bell_ = 0;
   bool rested_ = false;

@@ -96,6 +96,10 @@ struct poll_item {
   handle socket = {};
   std::uint16_t wanted = 0;
   std::uint16_t ready = 0;
+  /// What poll() saw, for calls that take the item in the socket's place: they look no further
+  /// where that suffices, as each look is a way over a bus for a GPU.
+  std::uint64_t received = 0;
+  std::uint64_t sent = 0;
 };
 
 /// The sockets of a service. A plain view, valid while the service lives.
@@ -170,6 +174,21 @@ class service {
   template <group G>
   [[nodiscard]] CW_FN std::int64_t poll(const G& g, poll_item* items, int n, patience p = {}) const;
 
+  // Of a socket that poll() has just looked at: the same calls, which begin with what it saw.
+  template <group G>
+  CW_FN std::int64_t send(const G& g, const poll_item& s, const void* from, std::uint64_t n,
+                          patience p = {}) const;
+  template <group G>
+  CW_FN std::int64_t recv(const G& g, const poll_item& s, void* to, std::uint64_t n,
+                          patience p = {}) const;
+  template <group G>
+  [[nodiscard]] CW_FN pieces<const std::byte> recv_view(const G& g, const poll_item& s,
+                                                        patience p = {}) const;
+  template <group G>
+  [[nodiscard]] CW_FN pieces<std::byte> send_reserve(const G& g, const poll_item& s,
+                                                     std::uint64_t at_least = 1,
+                                                     patience p = {}) const;
+
   /// Fails: -ENOTCONN once the connection has failed, -ENOPROTOOPT, -EINVAL, ...
   template <group G>
   CW_FN std::int64_t set_option(const G& g, handle s, option which, std::int64_t value) const;
@@ -188,8 +207,10 @@ class service {
   [[nodiscard]] CW_FN const wait_limits& limits() const noexcept { return limits_; }
 
  private:
-  [[nodiscard]] CW_FN bool is_valid(handle s) const noexcept;
-  [[nodiscard]] CW_FN bool is_stream(handle s) const noexcept;
+  enum class role : std::uint8_t { none, stream, listener };
+  [[nodiscard]] CW_FN role role_of(handle s) const noexcept;
+  [[nodiscard]] CW_FN bool is_valid(handle s) const noexcept { return role_of(s) != role::none; }
+  [[nodiscard]] CW_FN bool is_stream(handle s) const noexcept { return role_of(s) == role::stream; }
   CW_FN void adopt(handle s, bool listener) const noexcept;
   [[nodiscard]] CW_FN std::int64_t error_of(std::uint32_t i) const noexcept;
   [[nodiscard]] CW_FN std::int64_t tell_error(std::uint32_t i, std::int64_t error,
@@ -209,8 +230,10 @@ class service {
     bool cut_short = false;  ///< the other end is gone without having said so
   };
   [[nodiscard]] CW_FN arrival look_received(std::uint32_t i) const noexcept;
+  [[nodiscard]] CW_FN arrival arrived(std::uint32_t i, mark tcp) const noexcept;
+  CW_FN void know_rings(std::uint32_t i, mark seen) const noexcept;
   [[nodiscard]] CW_FN pieces<const std::byte> view_of(std::uint32_t i,
-                                                      std::uint64_t head) const noexcept;
+                                                      const arrival& a) const noexcept;
   [[nodiscard]] CW_FN lane& own_lane(lane_link l) const noexcept {
     return m_.lanes.local()[l.own()];
   }
@@ -223,19 +246,34 @@ class service {
   CW_FN void publish(std::uint32_t i) const noexcept;
   [[nodiscard]] CW_FN mark read_by_peer(std::uint32_t i) const noexcept;
   [[nodiscard]] CW_FN unsigned end_lane(std::uint32_t i, unsigned how) const noexcept;
-  [[nodiscard]] CW_FN pieces<const std::byte> wait_readable(handle s, deadline& by) const noexcept;
+  [[nodiscard]] CW_FN pieces<const std::byte> wait_readable(handle s, mark seen,
+                                                            deadline& by) const noexcept;
   template <group G>
-  CW_FN std::int64_t recv_by(const G& g, handle s, void* to, std::uint64_t n, deadline& by) const;
-  CW_FN void follow_ring(std::uint32_t i) const noexcept;
+  CW_FN std::int64_t recv_by(const G& g, handle s, mark seen, void* to, std::uint64_t n,
+                             deadline& by) const;
+  template <group G>
+  CW_FN std::int64_t send_by(const G& g, handle s, mark seen, const void* from, std::uint64_t n,
+                             deadline& by) const;
+  [[nodiscard]] CW_FN bool is_new_ring(std::uint32_t i, mark sent) const noexcept;
+  CW_FN void follow_ring(std::uint32_t i, mark sent) const noexcept;
   [[nodiscard]] CW_FN std::uint64_t room_of(std::uint32_t i, mark sent) const noexcept;
-  [[nodiscard]] CW_FN pieces<std::byte> wait_room(handle s, std::uint64_t at_least,
+  [[nodiscard]] CW_FN pieces<std::byte> wait_room(handle s, mark seen, std::uint64_t at_least,
                                                   deadline& by) const noexcept;
   [[nodiscard]] CW_FN std::int64_t take_connection(handle listener, mark head) const noexcept;
   [[nodiscard]] CW_FN std::int64_t wait_connection(handle listener,
                                                    const wait_limits& l) const noexcept;
   [[nodiscard]] CW_FN std::int64_t wait_connected(handle s, const wait_limits& l) const noexcept;
   [[nodiscard]] CW_FN std::int64_t end(handle s, unsigned how) const noexcept;
-  [[nodiscard]] CW_FN std::uint16_t look_at(const poll_item& item) const noexcept;
+  [[nodiscard]] CW_FN std::uint16_t look_at(poll_item& item) const noexcept;
+  template <group G>
+  [[nodiscard]] CW_FN bool look_at_all(const G& g, poll_item* items, int n) const noexcept;
+  struct watch {
+    std::uint64_t activity = 0;  ///< as the leader saw it last
+    bool knows = false;          ///< it was seen
+  };
+  template <group G>
+  [[nodiscard]] CW_FN status wait_for_news(const G& g, poll_item* items, int n, watch& w,
+                                           deadline& by) const noexcept;
   [[nodiscard]] CW_FN std::uint32_t take_place(const wait_limits& l) const noexcept;
   [[nodiscard]] CW_FN bool reclaim(std::uint32_t place) const noexcept;
   [[nodiscard]] CW_FN std::int64_t ask(const call_request& r) const noexcept;

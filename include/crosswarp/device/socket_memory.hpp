@@ -45,6 +45,12 @@ inline constexpr unsigned connected = 1;
 inline constexpr unsigned broken = 2;
 /// Of both: the other end is of this world, and there is a lane to it, see news::lane.
 inline constexpr unsigned around = 4;
+/// Of both, too: some bits of a count of the stream's rings. Who knows the ring of that number need
+/// not look at the words that say where it is: they lie across a bus from a GPU.
+CW_FN constexpr unsigned ring_bits(unsigned count) noexcept {
+  return (count & 15U) << 4U;
+}
+inline constexpr unsigned all_ring_bits = ring_bits(~0U);
 /// Of a bell: a kernel has the socket; no byte follows (FIN); the socket is closed at this
 /// position; it is closed at once, and the peer is told so (RST).
 inline constexpr unsigned taken = 1;
@@ -129,9 +135,11 @@ struct alignas(line_bytes) news {
   std::uint64_t sent;          ///< a mark: bytes up to here have left the ring
   std::uint64_t error;         ///< an errno, written before `failed` or `broken`
   std::uint64_t start;         ///< where the receive stream of this life begins
-  std::uint64_t send_ring;     ///< a ring_place; the sender moves there with its next byte
+  std::uint64_t send_ring;     ///< a ring_place; the sender moves there with its next byte. Written
+                               ///< before its ring_bits() in `sent`
   std::uint64_t ring[2];       ///< of the receive stream: ring_places,
-  std::uint64_t ring_from[2];  ///< and the position from which on bytes are in them
+  std::uint64_t ring_from[2];  ///< and the position from which on bytes are in them. Both written
+                               ///< before their ring_bits() in `received`
   std::uint64_t lane;          ///< a lane_link, written before `around`
 };
 
@@ -194,9 +202,8 @@ struct alignas(line_bytes) call_reply {
 /// belong to the one group that sends, and to the one that receives.
 struct own_state {
   struct alignas(line_bytes) {
-    std::uint32_t life;         ///< the generation; 0 when no kernel has it
-    std::uint32_t is_listener;  ///< written before `life`
-    std::uint32_t error_told;   ///< the error was returned once
+    std::uint32_t life;        ///< the generation, see listener_life; 0 when no kernel has it
+    std::uint32_t error_told;  ///< the error was returned once
   } shared;
   struct alignas(line_bytes) {
     std::uint64_t head;
@@ -204,17 +211,25 @@ struct own_state {
     std::uint64_t ring;   ///< a ring_place,
     std::uint64_t from;   ///< and the position from which on bytes are in it, or in the lane
     std::uint64_t lane;   ///< a lane_link once it has left TCP
+    std::uint64_t sent;   ///< news::sent as it was seen last
     std::uint32_t shut;
     std::uint32_t refused;  ///< the other end is closed, and bytes were sent to it nevertheless
   } sender;
   struct alignas(line_bytes) {
-    std::uint64_t tail;   ///< of a listener: connections taken, see listener_closed
-    std::uint64_t start;  ///< of this life's stream
-    std::uint64_t seen;   ///< the end of the last view,
-    std::uint64_t lane;   ///< and the lane_link that it was of; 0: the ring
+    std::uint64_t tail;          ///< of a listener: connections taken, see listener_closed
+    std::uint64_t start;         ///< of this life's stream
+    std::uint64_t seen;          ///< the end of the last view,
+    std::uint64_t lane;          ///< and the lane_link that it was of; 0: the ring
+    std::uint64_t ring[2];       ///< of news, as they were
+    std::uint64_t ring_from[2];  ///< when its ring_bits()
+    std::uint32_t ring_bits;     ///< were these
     std::uint32_t shut;
   } receiver;
 };
+/// In a listener's `life`, beside the generation.
+inline constexpr std::uint32_t listener_life = std::uint32_t{1} << 31U;
+/// No ring_bits(): the rings are not known.
+inline constexpr std::uint32_t no_ring_bits = ~std::uint32_t{0};
 /// A listener's `tail` once it is closed: nobody takes connections any more.
 inline constexpr std::uint64_t listener_closed = std::uint64_t{1} << 63U;
 

@@ -107,6 +107,7 @@ CW_FN inline void service::adopt(handle s, bool listener) const noexcept {
   own_state& own = m_.own[i];
   own.sender.head = own.sender.from = own.sender.start = mark::of(word(n.sent)).position();
   own.sender.ring = word(n.send_ring);
+  own.sender.sent = word(n.sent);
   own.sender.lane = 0;
   own.sender.shut = own.sender.refused = 0;
   // Relaxed: as the handle is passed on, see is_valid(). Atomic, as one whose handle is stale may
@@ -114,13 +115,14 @@ CW_FN inline void service::adopt(handle s, bool listener) const noexcept {
   device_atomic<std::uint64_t>(own.receiver.tail).store(n.start, order::relaxed);
   own.receiver.start = own.receiver.seen = n.start;
   own.receiver.lane = 0;
+  own.receiver.ring_bits = no_ring_bits;
   own.receiver.shut = 0;
-  own.shared.is_listener = listener ? 1 : 0;
   own.shared.error_told = 0;
   system_atomic<std::uint64_t>(m_.drained[i]).store(n.start, order::relaxed);
   system_atomic<std::uint64_t>(m_.moved[i])
       .store(own.sender.from << 8U | ring_place::of(own.sender.ring).epoch(), order::relaxed);
-  device_atomic<std::uint32_t>(own.shared.life).store(s.generation(), order::relaxed);
+  device_atomic<std::uint32_t>(own.shared.life)
+      .store(s.generation() | (listener ? listener_life : 0U), order::relaxed);
   ring_bell(s, 0);
 }
 
@@ -202,9 +204,10 @@ CW_FN inline std::int64_t service::take_connection(handle listener, mark head) c
 
 CW_FN inline std::int64_t service::wait_connection(handle listener,
                                                    const wait_limits& l) const noexcept {
-  if (!is_valid(listener)) return -EBADF;
+  const role what = role_of(listener);
+  if (what == role::none) return -EBADF;
+  if (what == role::stream) return -EINVAL;
   const std::uint32_t i = listener.index();
-  if (m_.own[i].shared.is_listener == 0) return -EINVAL;
   std::int64_t result = -EAGAIN;
   deadline by(l);
   const status outcome = wait_for(
@@ -278,10 +281,11 @@ CW_FN inline std::int64_t service::peer_name(const G& g, handle s, address* name
 template <group G>
 CW_FN inline std::int64_t service::own_name(const G& g, handle s, address* name) const {
   return leader_of(g, [&]() -> std::int64_t {
-    if (!is_valid(s)) return -EBADF;
+    const role what = role_of(s);
+    if (what == role::none) return -EBADF;
     const std::uint32_t i = s.index();
     const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
-    if (m_.own[i].shared.is_listener == 0 && !sent.has(connected)) return -ENOTCONN;
+    if (what == role::stream && !sent.has(connected)) return -ENOTCONN;
     *name = m_.called[i].own;
     return 0;
   });

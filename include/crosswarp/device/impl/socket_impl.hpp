@@ -44,22 +44,20 @@ CW_FN inline status service::wait_for(Predicate&& ready, deadline& by, bool lend
 
 // ---- who it is
 
-CW_FN inline bool service::is_valid(handle s) const noexcept {
-  if (!s || s.index() >= m_.sockets || s.generation() == 0) return false;
+CW_FN inline service::role service::role_of(handle s) const noexcept {
+  if (!s || s.index() >= m_.sockets || s.generation() == 0) return role::none;
   // Relaxed: who passes a handle on orders what it did before.
-  return device_atomic<std::uint32_t>(m_.own[s.index()].shared.life).load(order::relaxed) ==
-         s.generation();
-}
-
-CW_FN inline bool service::is_stream(handle s) const noexcept {
-  return is_valid(s) && m_.own[s.index()].shared.is_listener == 0;
+  const std::uint32_t life =
+      device_atomic<std::uint32_t>(m_.own[s.index()].shared.life).load(order::relaxed);
+  if ((life & ~listener_life) != s.generation()) return role::none;
+  return life == s.generation() ? role::stream : role::listener;
 }
 
 CW_FN inline handle service::at(std::uint32_t index) const noexcept {
   if (index >= m_.sockets) return handle(-EBADF);
   const std::uint32_t life =
       device_atomic<std::uint32_t>(m_.own[index].shared.life).load(order::relaxed);
-  return life == 0 ? handle(-EBADF) : handle(index, life);
+  return life == 0 ? handle(-EBADF) : handle(index, life & ~listener_life);
 }
 
 CW_FN inline std::int64_t service::error_of(std::uint32_t i) const noexcept {
@@ -103,39 +101,57 @@ CW_FN inline void service::ring_bell(handle s, unsigned flags) const noexcept {
 
 // ---- receiving
 
-/// What lies between the receiver's position and `head`, which was read with acquire.
+/// Reads where rings are, unless what is known is of the number that `seen` says, which was read
+/// with acquire. An entry that is being written meanwhile is kept until its number shows. Until
+/// then heads do not pass its position, so it is not chosen.
+CW_FN inline void service::know_rings(std::uint32_t i, mark seen) const noexcept {
+  auto& own = m_.own[i].receiver;
+  const unsigned bits = seen.flags() & all_ring_bits;
+  if (own.ring_bits == bits) return;
+  news& n = m_.state[i];
+  for (int k = 0; k < 2; ++k) {
+    // Relaxed: `seen` orders them.
+    own.ring[k] = system_atomic<std::uint64_t>(n.ring[k]).load(order::relaxed);
+    own.ring_from[k] = system_atomic<std::uint64_t>(n.ring_from[k]).load(order::relaxed);
+  }
+  own.ring_bits = bits;
+}
+
+/// What has come by TCP and lies beyond the receiver's position.
 CW_FN inline pieces<const std::byte> service::view_of(std::uint32_t i,
-                                                      std::uint64_t head) const noexcept {
-  const std::uint64_t tail = m_.own[i].receiver.tail;
-  const news& n = m_.state[i];
-  // Relaxed: an entry was written before the head passed its position, and `head` orders that. One
-  // that is being written begins where the head stood, so it is not chosen.
-  const auto word = [](const std::uint64_t& w) {
-    return system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(w)).load(order::relaxed);
-  };
-  const std::uint64_t from[2] = {word(n.ring_from[0]), word(n.ring_from[1])};
-  const int newer = from[1] > from[0] ? 1 : 0;
-  const bool is_new = from[newer] <= tail;
-  const ring_place ring = ring_place::of(word(n.ring[is_new ? newer : 1 - newer]));
-  const std::uint64_t end = is_new ? head : impl::smaller(head, from[newer]);
+                                                      const arrival& a) const noexcept {
+  know_rings(i, a.tcp);
+  const auto& own = m_.own[i].receiver;
+  const std::uint64_t tail = own.tail;
+  const int newer = own.ring_from[1] > own.ring_from[0] ? 1 : 0;
+  const bool is_new = own.ring_from[newer] <= tail;
+  const ring_place ring = ring_place::of(own.ring[is_new ? newer : 1 - newer]);
+  const std::uint64_t end = is_new ? a.end : impl::smaller(a.end, own.ring_from[newer]);
   return impl::cut<const std::byte>(m_.rings + ring.offset(), ring.bytes(), tail, end - tail);
 }
 
-CW_FN inline pieces<const std::byte> service::wait_readable(handle s, deadline& by) const noexcept {
-  if (!is_valid(s)) return {};
+/// `seen`: news::received as it was read with acquire some time ago.
+CW_FN inline pieces<const std::byte> service::wait_readable(handle s, mark seen,
+                                                            deadline& by) const noexcept {
+  const role what = role_of(s);
+  if (what == role::none) return {};
+  if (what == role::listener) return {.result = -ENOTCONN};
   const std::uint32_t i = s.index();
-  auto& own = m_.own[i];
-  if (own.shared.is_listener != 0) return {.result = -ENOTCONN};
-  auto& mine = own.receiver;
+  auto& mine = m_.own[i].receiver;
   arrival a;
   bool closed_meanwhile = false;  // its place may be another's by now
-  const status outcome = wait_for(
-      [&] {
-        a = look_received(i);
-        closed_meanwhile = !is_valid(s);
-        return closed_meanwhile || a.end != mine.tail || a.over || mine.shut != 0;
-      },
-      by, mine.lane == 0);
+  status outcome = status::ok;
+  if (!seen.has(around) && seen.position() > mine.tail) {
+    a = arrived(i, seen);
+  } else {
+    outcome = wait_for(
+        [&] {
+          a = look_received(i);
+          closed_meanwhile = !is_valid(s);
+          return closed_meanwhile || a.end != mine.tail || a.over || mine.shut != 0;
+        },
+        by, mine.lane == 0);
+  }
   if (closed_meanwhile) return {};
   if (outcome != status::ok) return {.result = tell_outcome(i, outcome, by.limits(), 0)};
   mine.lane = a.way.word();
@@ -148,7 +164,7 @@ CW_FN inline pieces<const std::byte> service::wait_readable(handle s, deadline& 
       a.way ? m_.lane_rings.local() + a.way.own() * m_.lane_bytes : nullptr;
   const auto view = a.way
                         ? impl::cut(ring, m_.lane_bytes, mine.tail - mine.start, a.end - mine.tail)
-                        : view_of(i, a.end);
+                        : view_of(i, a);
   mine.seen = mine.tail + static_cast<std::uint64_t>(view.result);
   return view;
 }
@@ -157,7 +173,15 @@ template <group G>
 CW_FN inline pieces<const std::byte> service::recv_view(const G& g, handle s, patience p) const {
   g.sync();
   deadline by(p.within(limits_));
-  return leader_of(g, [&] { return wait_readable(s, by); });
+  return leader_of(g, [&] { return wait_readable(s, {}, by); });
+}
+
+template <group G>
+CW_FN inline pieces<const std::byte> service::recv_view(const G& g, const poll_item& s,
+                                                        patience p) const {
+  g.sync();
+  deadline by(p.within(limits_));
+  return leader_of(g, [&] { return wait_readable(s.socket, mark::of(s.received), by); });
 }
 
 template <group G>
@@ -187,13 +211,22 @@ CW_FN inline std::int64_t service::recv(const G& g, handle s, void* to, std::uin
   if (n == 0) return leader_of(g, [&]() -> std::int64_t { return is_stream(s) ? 0 : -EBADF; });
   g.sync();
   deadline by(p.within(limits_));
-  return recv_by(g, s, to, n, by);
+  return recv_by(g, s, {}, to, n, by);
 }
 
 template <group G>
-CW_FN inline std::int64_t service::recv_by(const G& g, handle s, void* to, std::uint64_t n,
-                                           deadline& by) const {
-  const auto v = leader_of(g, [&] { return wait_readable(s, by); });
+CW_FN inline std::int64_t service::recv(const G& g, const poll_item& s, void* to, std::uint64_t n,
+                                        patience p) const {
+  if (n == 0) return recv(g, s.socket, to, n, p);
+  g.sync();
+  deadline by(p.within(limits_));
+  return recv_by(g, s.socket, mark::of(s.received), to, n, by);
+}
+
+template <group G>
+CW_FN inline std::int64_t service::recv_by(const G& g, handle s, mark seen, void* to,
+                                           std::uint64_t n, deadline& by) const {
+  const auto v = leader_of(g, [&] { return wait_readable(s, seen, by); });
   if (v.result <= 0) return v.result;
   const std::uint64_t first = impl::smaller(n, v.first_bytes);
   const std::uint64_t second = impl::smaller(n - first, v.second_bytes);
@@ -209,7 +242,7 @@ CW_FN inline std::int64_t service::recv_all(const G& g, handle s, void* to, std:
   std::uint64_t done = 0;
   deadline by(p.within(limits_));
   while (done < n) {
-    const std::int64_t got = recv_by(g, s, static_cast<std::byte*>(to) + done, n - done, by);
+    const std::int64_t got = recv_by(g, s, {}, static_cast<std::byte*>(to) + done, n - done, by);
     if (got <= 0) return done != 0 ? static_cast<std::int64_t>(done) : got;
     done += static_cast<std::uint64_t>(got);
     if (done < n && leader_of(g, [&] { return by.passed() ? 1 : 0; }) != 0) break;
@@ -219,13 +252,19 @@ CW_FN inline std::int64_t service::recv_all(const G& g, handle s, void* to, std:
 
 // ---- sending
 
+/// Whether the host has given another ring.
+CW_FN inline bool service::is_new_ring(std::uint32_t i, mark sent) const noexcept {
+  const unsigned known = ring_bits(ring_place::of(m_.own[i].sender.ring).epoch());
+  return known != (sent.flags() & all_ring_bits);
+}
+
 /// Moves to the ring that the host has given, with the next byte.
-CW_FN inline void service::follow_ring(std::uint32_t i) const noexcept {
+CW_FN inline void service::follow_ring(std::uint32_t i, mark sent) const noexcept {
+  if (!is_new_ring(i, sent)) return;
   auto& own = m_.own[i].sender;
-  // pairs with slot::offer_send_ring(): who had that memory before has done with it
+  // Relaxed: `sent` orders it.
   const std::uint64_t ring =
-      system_atomic<std::uint64_t>(m_.state[i].send_ring).load(order::acquire);
-  if (ring == own.ring) return;
+      system_atomic<std::uint64_t>(m_.state[i].send_ring).load(order::relaxed);
   own.ring = ring;
   own.from = own.head;
   // Relaxed: the next bell orders it.
@@ -246,28 +285,43 @@ CW_FN inline std::uint64_t service::room_of(std::uint32_t i, mark sent) const no
   return ring_place::of(own.ring).bytes() - (own.head - begin);
 }
 
-CW_FN inline pieces<std::byte> service::wait_room(handle s, std::uint64_t at_least,
+/// `seen`: news::sent as it was read with acquire some time ago.
+CW_FN inline pieces<std::byte> service::wait_room(handle s, mark seen, std::uint64_t at_least,
                                                   deadline& by) const noexcept {
-  if (!is_valid(s)) return {};
+  const role what = role_of(s);
+  if (what == role::none) return {};
+  if (what == role::listener) return {.result = -ENOTCONN};
   const std::uint32_t i = s.index();
-  const auto& own = m_.own[i];
-  if (own.shared.is_listener != 0) return {.result = -ENOTCONN};
+  auto& own = m_.own[i];
   if (own.sender.shut != 0 || own.sender.refused != 0) return {.result = -EPIPE};
   mark sent;
   std::uint64_t room = 0;
   std::uint64_t most = 0;
-  const status outcome = wait_for(
-      [&] {
-        if (own.sender.lane == 0) follow_ring(i);
-        // pairs with slot::tell_sent(): the bytes before it have been read
-        sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire));
-        if (sent.has(broken)) return true;
-        if (sent.has(around) && own.sender.lane == 0) leave_tcp(i);
-        most = own.sender.lane != 0 ? m_.lane_bytes : ring_place::of(own.sender.ring).bytes();
-        room = room_of(i, sent);
-        return sent.has(connected) && (room >= at_least || at_least > most);
-      },
-      by, own.sender.lane == 0);
+  const auto suffices = [&](mark now) {
+    sent = now;
+    if (sent.has(broken)) return true;
+    if (sent.has(around) && own.sender.lane == 0) leave_tcp(i);
+    if (own.sender.lane == 0) follow_ring(i, sent);
+    most = own.sender.lane != 0 ? m_.lane_bytes : ring_place::of(own.sender.ring).bytes();
+    room = room_of(i, sent);
+    return sent.has(connected) && (room >= at_least || at_least > most);
+  };
+  status outcome = status::ok;
+  // What was seen is enough where there is much room; unless more has been seen since.
+  const mark last = mark::of(own.sender.sent);
+  const bool is_news = seen.has(connected) && !seen.has(broken | around) && !last.has(broken) &&
+                       seen.position() >= last.position() && !is_new_ring(i, seen);
+  const bool is_known = is_news && suffices(seen) && 2 * room >= most;
+  if (!is_known) {
+    outcome = wait_for(
+        [&] {
+          // pairs with slot::tell_sent(): the bytes before it have been read
+          return suffices(
+              mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::acquire)));
+        },
+        by, own.sender.lane == 0);
+  }
+  own.sender.sent = sent.word();
   if (outcome != status::ok) return {.result = tell_outcome(i, outcome, by.limits(), -EPIPE)};
   if (sent.has(broken)) return {.result = tell_error(i, error_of(i), -EPIPE)};
   if (room < at_least) return {.result = -EMSGSIZE};
@@ -284,7 +338,15 @@ CW_FN inline pieces<std::byte> service::send_reserve(const G& g, handle s, std::
                                                      patience p) const {
   g.sync();
   deadline by(p.within(limits_));
-  return leader_of(g, [&] { return wait_room(s, at_least, by); });
+  return leader_of(g, [&] { return wait_room(s, {}, at_least, by); });
+}
+
+template <group G>
+CW_FN inline pieces<std::byte> service::send_reserve(const G& g, const poll_item& s,
+                                                     std::uint64_t at_least, patience p) const {
+  g.sync();
+  deadline by(p.within(limits_));
+  return leader_of(g, [&] { return wait_room(s.socket, mark::of(s.sent), at_least, by); });
 }
 
 template <group G>
@@ -295,9 +357,7 @@ CW_FN inline std::int64_t service::commit(const G& g, handle s, std::uint64_t n)
     const std::uint32_t i = s.index();
     auto& own = m_.own[i].sender;
     if (own.shut != 0) return -EPIPE;
-    // Relaxed: only how much room there is at least.
-    const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::relaxed));
-    if (n > room_of(i, sent)) return -EINVAL;
+    if (n > room_of(i, mark::of(own.sent))) return -EINVAL;  // of what was reserved
     own.head += n;
     if (own.lane == 0) {
       ring_bell(s, 0);
@@ -313,11 +373,25 @@ CW_FN inline std::int64_t service::commit(const G& g, handle s, std::uint64_t n)
 template <group G>
 CW_FN inline std::int64_t service::send(const G& g, handle s, const void* from, std::uint64_t n,
                                         patience p) const {
-  const auto* const bytes = static_cast<const std::byte*>(from);
   deadline by(p.within(limits_));
+  return send_by(g, s, {}, from, n, by);
+}
+
+template <group G>
+CW_FN inline std::int64_t service::send(const G& g, const poll_item& s, const void* from,
+                                        std::uint64_t n, patience p) const {
+  deadline by(p.within(limits_));
+  return send_by(g, s.socket, mark::of(s.sent), from, n, by);
+}
+
+template <group G>
+CW_FN inline std::int64_t service::send_by(const G& g, handle s, mark seen, const void* from,
+                                           std::uint64_t n, deadline& by) const {
+  const auto* const bytes = static_cast<const std::byte*>(from);
   std::uint64_t done = 0;
   do {
-    const auto room = leader_of(g, [&] { return wait_room(s, n == 0 ? 0 : 1, by); });
+    const mark known = done == 0 ? seen : mark{};
+    const auto room = leader_of(g, [&] { return wait_room(s, known, n == 0 ? 0 : 1, by); });
     if (room.result < 0) return done != 0 ? static_cast<std::int64_t>(done) : room.result;
     const std::uint64_t first = impl::smaller(n - done, room.first_bytes);
     const std::uint64_t second = impl::smaller(n - done - first, room.second_bytes);
@@ -336,10 +410,11 @@ template <group G>
 CW_FN inline std::int64_t service::shutdown(const G& g, handle s, half which) const {
   g.sync();
   return leader_of(g, [&]() -> std::int64_t {
-    if (!is_valid(s)) return -EBADF;
+    const role what = role_of(s);
+    if (what == role::none) return -EBADF;
+    if (what == role::listener) return -ENOTCONN;
     const std::uint32_t i = s.index();
     auto& own = m_.own[i];
-    if (own.shared.is_listener != 0) return -ENOTCONN;
     if (which != half::send) own.receiver.shut = 1;
     if (which != half::receive && own.sender.shut == 0) {
       own.sender.shut = 1;
@@ -351,15 +426,16 @@ CW_FN inline std::int64_t service::shutdown(const G& g, handle s, half which) co
 }
 
 CW_FN inline std::int64_t service::end(handle s, unsigned how) const noexcept {
-  if (!is_valid(s)) return -EBADF;
+  const role what = role_of(s);
+  if (what == role::none) return -EBADF;
   const std::uint32_t i = s.index();
   auto& own = m_.own[i];
-  std::uint32_t life = s.generation();
+  std::uint32_t life = s.generation() | (what == role::listener ? listener_life : 0U);
   // Relaxed: one of those who close wins; the bell orders what it did.
   if (!device_atomic<std::uint32_t>(own.shared.life).compare_exchange(life, 0, order::relaxed)) {
     return -EBADF;
   }
-  if (own.shared.is_listener != 0) {
+  if (what == role::listener) {
     // From here on nobody takes connections; the host learns how many were.
     own.sender.head =
         device_atomic<std::uint64_t>(own.receiver.tail).fetch_or(listener_closed, order::relaxed);
@@ -384,11 +460,12 @@ CW_FN inline std::int64_t service::abort(const G& g, handle s) const {
 
 // ---- many
 
-CW_FN inline std::uint16_t service::look_at(const poll_item& item) const noexcept {
-  if (!is_valid(item.socket)) return event::invalid;
+CW_FN inline std::uint16_t service::look_at(poll_item& item) const noexcept {
+  const role what = role_of(item.socket);
+  if (what == role::none) return event::invalid;
   const std::uint32_t i = item.socket.index();
   const auto& own = m_.own[i];
-  if (own.shared.is_listener != 0) {
+  if (what == role::listener) {
     // Relaxed: accept() looks again, with acquire, and sees no less.
     const mark head =
         mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::relaxed));
@@ -398,16 +475,16 @@ CW_FN inline std::uint16_t service::look_at(const poll_item& item) const noexcep
             device_atomic<std::uint64_t>(m_.own[i].receiver.tail).load(order::relaxed);
     return waits ? static_cast<std::uint16_t>(event::readable & item.wanted) : 0;
   }
-  const arrival a = look_received(i);
-  // Relaxed: as above.
-  const mark sent = mark::of(system_atomic<std::uint64_t>(m_.state[i].sent).load(order::relaxed));
+  // Both at once. Pairs with slot::tell_received() and tell_sent(), for who goes on with them.
+  news& n = m_.state[i];
+  static_assert(offsetof(news, sent) == offsetof(news, received) + sizeof(n.received));
+  load_pair(&n.received, item.received, item.sent, order::acquire);
+  const arrival a = arrived(i, mark::of(item.received));
+  const mark sent = mark::of(item.sent);
   unsigned found = 0;
   if (a.end != own.receiver.tail || a.over || own.receiver.shut != 0) found |= event::readable;
   const bool leaves_tcp = sent.has(around) && own.sender.lane == 0;
-  // Relaxed: send() looks again, with acquire. A new ring is empty.
-  const bool leaves_ring =
-      own.sender.lane == 0 &&
-      own.sender.ring != system_atomic<std::uint64_t>(m_.state[i].send_ring).load(order::relaxed);
+  const bool leaves_ring = own.sender.lane == 0 && is_new_ring(i, sent);  // a new ring is empty
   const bool has_room = leaves_tcp || leaves_ring || room_of(i, sent) > 0;
   if (sent.has(broken) || (sent.has(connected) && has_room)) found |= event::writable;
   found &= item.wanted;
@@ -420,35 +497,54 @@ CW_FN inline std::uint16_t service::look_at(const poll_item& item) const noexcep
 }
 
 template <group G>
+CW_FN inline bool service::look_at_all(const G& g, poll_item* items, int n) const noexcept {
+  bool mine = false;
+  for (int k = g.rank(); k < n; k += g.size()) {
+    items[k].ready = look_at(items[k]);
+    mine = mine || items[k].ready != 0;
+  }
+  return g.any(mine);
+}
+
+/// After a look that found nothing: until it is worth another one.
+template <group G>
+CW_FN inline status service::wait_for_news(const G& g, poll_item* items, int n, watch& w,
+                                           deadline& by) const noexcept {
+  const bool once = by.limits().timeout_ns == 0;
+  const system_atomic<std::uint64_t> activity(*m_.activity);
+  // pairs with slot::tell_activity(): what changes after a look at it changes the word, too
+  const auto look = [&] { return activity.load(order::acquire); };  // unseen: the news are atomics
+  if (!once && !w.knows) {  // who finds something at once need not know
+    if (g.rank() == 0) w.activity = look();
+    w.knows = true;
+    g.sync();
+    return status::ok;
+  }
+  // No host notes what comes by lanes: these are looked at all the time.
+  bool mine = false;
+  for (int k = g.rank(); k < n; k += g.size()) mine = mine || uses_lane(items[k].socket);
+  const bool looks = g.any(mine);
+  const auto changed = [&] {
+    if (once) return false;
+    const std::uint64_t before = w.activity;
+    w.activity = look();
+    if (w.activity != before) return true;
+    for (int k = 0; looks && k < n; ++k) {
+      if (uses_lane(items[k].socket) && look_at(items[k]) != 0) return true;
+    }
+    return false;
+  };
+  return leader_of(g, [&] { return wait_for(changed, by, !looks); });
+}
+
+template <group G>
 CW_FN inline std::int64_t service::poll(const G& g, poll_item* items, int n, patience p) const {
   deadline by(p.within(limits_));
-  const system_atomic<std::uint64_t> activity(*m_.activity);
-  for (;;) {
-    // pairs with slot::tell_activity(): what changes after this look changes the word, too
-    const std::uint64_t seen = leader_of(g, [&] {
-      return activity.load(order::acquire);  // unseen: the news are atomics
-    });
-    bool mine = false;
-    bool has_lanes = false;
-    for (int k = g.rank(); k < n; k += g.size()) {
-      items[k].ready = look_at(items[k]);
-      mine = mine || items[k].ready != 0;
-      has_lanes = has_lanes || uses_lane(items[k].socket);
-    }
-    if (g.any(mine)) break;
-    // No host notes what comes by lanes: these are looked at all the time.
-    const bool looks = g.any(has_lanes);
-    const auto changed = [&] {
-      if (activity.load(order::relaxed) != seen) return true;
-      for (int k = 0; looks && k < n; ++k) {
-        if (uses_lane(items[k].socket) && look_at(items[k]) != 0) return true;
-      }
-      return false;
-    };
-    const auto outcome =
-        static_cast<int>(leader_of(g, [&] { return wait_for(changed, by, !looks); }));
-    if (outcome == static_cast<int>(status::timeout)) return 0;
-    if (outcome != static_cast<int>(status::ok)) return -ECANCELED;
+  watch w;
+  while (!look_at_all(g, items, n)) {
+    const status s = wait_for_news(g, items, n, w, by);
+    if (s == status::timeout) return 0;
+    if (s != status::ok) return -ECANCELED;
   }
   return leader_of(g, [&] {
     std::int64_t count = 0;

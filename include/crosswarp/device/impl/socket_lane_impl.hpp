@@ -22,10 +22,16 @@ CW_FN inline bool service::uses_lane(handle s) const noexcept {
 // ---- receiving
 
 CW_FN inline service::arrival service::look_received(std::uint32_t i) const noexcept {
+  // pairs with slot::tell_received()
+  return arrived(i,
+                 mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire)));
+}
+
+/// What `tcp` says, which was read with acquire.
+CW_FN inline service::arrival service::arrived(std::uint32_t i, mark tcp) const noexcept {
   const auto& own = m_.own[i].receiver;
   arrival a;
-  // pairs with slot::tell_received()
-  a.tcp = mark::of(system_atomic<std::uint64_t>(m_.state[i].received).load(order::acquire));
+  a.tcp = tcp;
   a.end = a.tcp.position();
   a.over = a.tcp.has(ended | failed);
   if (!a.tcp.has(around)) return a;
