@@ -34,6 +34,7 @@ struct conversation {
 /// A block's places for connections, and the listener's, which is the first.
 template <class State>
 struct reception {
+  static constexpr std::uint64_t word_bytes = 16;
   sock::poll_item* items = nullptr;
   conversation<State>* talks = nullptr;
   char* bytes = nullptr;
@@ -121,7 +122,7 @@ struct serve_connections {
   template <class G>
   static CW_FN bool converse(const G& g, const sock::service& net, const Engine& engine,
                              const reception<State>& mine, int i, std::uint64_t time) {
-    const sock::handle s = mine.items[i].socket;
+    const sock::poll_item& s = mine.items[i];
     conversation<State> c = mine.talks[i];
     g.sync();  // all have read it
     const bool goes_on = c.where == stage::leaving ? drop(g, net, s, mine, c)
@@ -141,7 +142,7 @@ struct serve_connections {
   }
 
   template <class G>
-  static CW_FN bool answer(const G& g, const sock::service& net, sock::handle s,
+  static CW_FN bool answer(const G& g, const sock::service& net, const sock::poll_item& s,
                            const Engine& engine, const reception<State>& mine,
                            conversation<State>& c, std::uint64_t time) {
     // Once round, and no further: others wait for their turn.
@@ -152,11 +153,8 @@ struct serve_connections {
       make_room(g, mine, c);
       // Without room nothing would come, which is not the end: the engine has to go on first.
       came = -EAGAIN;
-      if (c.end < mine.in_bytes) {
-        came = net.recv(g, s, c.in + c.end, mine.in_bytes - c.end, sock::at_once);
-      }
+      if (c.end < mine.in_bytes) came = receive(g, net, s, mine, c);
       if (came < 0 && came != -EAGAIN) return false;
-      c.end += came > 0 ? static_cast<std::uint64_t>(came) : 0;
     }
     do {
       const step_result r = engine.step(g, c.state, text(c.in + c.begin, c.end - c.begin), c.out,
@@ -177,11 +175,31 @@ struct serve_connections {
     if (c.where == stage::open) return came != 0 || (c.waits && c.begin < c.end);
     c.where = stage::leaving;
     c.since = time;
-    return net.shutdown(g, s, sock::half::send) == 0;
+    return net.shutdown(g, s.socket, sock::half::send) == 0;
+  }
+
+  /// Bytes lie in the span as they do in the ring, as far as whole words go: so they are copied in
+  /// words, and a GPU that fetches them from its host's memory does so once.
+  template <class G>
+  static CW_FN std::int64_t receive(const G& g, const sock::service& net, const sock::poll_item& s,
+                                    const reception<State>& mine, conversation<State>& c) {
+    const auto came = net.recv_view(g, s, sock::at_once);
+    if (came.result <= 0) return came.result;
+    if (c.begin == c.end) {
+      c.begin = c.end = reinterpret_cast<std::uintptr_t>(came.first) % reception<State>::word_bytes;
+    }
+    const std::uint64_t room = mine.in_bytes - c.end;
+    const std::uint64_t first = room < came.first_bytes ? room : came.first_bytes;
+    const std::uint64_t left = room - first;
+    const std::uint64_t second = left < came.second_bytes ? left : came.second_bytes;
+    dev::copy(g, c.in + c.end, came.first, first);
+    dev::copy(g, c.in + c.end + first, came.second, second);
+    c.end += first + second;
+    return net.consume(g, s.socket, first + second);
   }
 
   template <class G>
-  static CW_FN bool send(const G& g, const sock::service& net, sock::handle s,
+  static CW_FN bool send(const G& g, const sock::service& net, const sock::poll_item& s,
                          conversation<State>& c, std::uint64_t time) {
     if (c.sent == c.written) return true;
     const std::int64_t n = net.send(g, s, c.out + c.sent, c.written - c.sent, sock::at_once);
@@ -192,7 +210,7 @@ struct serve_connections {
   }
 
   template <class G>
-  static CW_FN bool drop(const G& g, const sock::service& net, sock::handle s,
+  static CW_FN bool drop(const G& g, const sock::service& net, const sock::poll_item& s,
                          const reception<State>& mine, conversation<State>& c) {
     const std::int64_t n = net.recv(g, s, c.in, mine.in_bytes, sock::at_once);
     if (n <= 0) return n == -EAGAIN;
@@ -269,10 +287,12 @@ struct by_leader {
   }
 };
 
-/// Serves with `engine` until SIGINT or SIGTERM. `in` and `out`: the spans that it wants.
+/// Serves with `engine` until SIGINT or SIGTERM. `in` and `out`: the spans that it wants, of whole
+/// words.
 template <class State, class Engine>
 int serve_with(const settings& s, const Engine& engine, std::uint64_t in, std::uint64_t out) {
   reception<State> r;
+  in += reception<State>::word_bytes;  // of which a part is left out at the start
   constexpr std::uint64_t most_bytes = 64U << 20U;
   const std::uint64_t fit = most_bytes / (in + out) / static_cast<std::uint64_t>(s.blocks);
   r.places = static_cast<int>(std::clamp<std::uint64_t>(fit, 8, 512));

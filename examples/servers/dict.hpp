@@ -142,6 +142,13 @@ struct dict {
   /// A new entry for a name that is not there, its value not initialised. Null: no memory.
   [[nodiscard]] CW_FN entry* add(const arena& a, heap& h, std::uint32_t hash, text name,
                                  std::size_t value_bytes) noexcept;
+  /// Whether the entry's block does for a value of another size.
+  [[nodiscard]] CW_FN static bool stays(const entry& e, std::size_t value_bytes) noexcept {
+    const std::size_t before = entry_bytes(e.name_bytes, e.value_bytes);
+    const std::size_t after = entry_bytes(e.name_bytes, value_bytes);
+    return before == after ||
+           (class_of(before) == class_of(after) && class_of(after) < size_classes);
+  }
   /// Gives the entry room for a value of another size; its bytes are not kept. Null: no memory, and
   /// all is as before.
   [[nodiscard]] CW_FN static entry* resize(const arena& a, heap& h, ref* link,
@@ -211,11 +218,9 @@ CW_COLD CW_FN inline entry* dict::add(const arena& a, heap& h, std::uint32_t has
 CW_COLD CW_FN inline entry* dict::resize(const arena& a, heap& h, ref* link,
                                          std::size_t value_bytes) noexcept {
   auto* e = a.at<entry>(*link);
-  const std::size_t before = entry_bytes(e->name_bytes, e->value_bytes);
-  const std::size_t after = entry_bytes(e->name_bytes, value_bytes);
-  const bool fits = class_of(before) == class_of(after) && class_of(after) < size_classes;
-  const ref r = before == after || fits ? 0 : a.allocate(h, after);
-  if (r == 0 && !fits && after > before) return nullptr;
+  const bool fits = stays(*e, value_bytes);
+  const ref r = fits ? 0 : a.allocate(h, entry_bytes(e->name_bytes, value_bytes));
+  if (r == 0 && !fits && value_bytes > e->value_bytes) return nullptr;
   if (r != 0) {  // else it stays where it is, in a larger block than it needs if it must
     auto* const moved = a.at<entry>(r);
     *moved = *e;

@@ -39,10 +39,10 @@ struct echo {
   /// From the one ring into the other, as much as is there and fits; false when it has ended.
   template <class G>
   static CW_FN bool pass_on(const G& g, const sock::service& net, sock::poll_item& item) {
-    const auto in = net.recv_view(g, item.socket, sock::at_once);
+    const auto in = net.recv_view(g, item, sock::at_once);
     if (in.result == -EAGAIN) return true;
     if (in.result <= 0) return end(g, net, item.socket);
-    const auto out = net.send_reserve(g, item.socket, 1, sock::at_once);
+    const auto out = net.send_reserve(g, item, 1, sock::at_once);
     // While there is no room to answer, nothing is read: the client has to read first.
     if (g.rank() == 0) {
       item.wanted = out.result == -EAGAIN ? sock::event::writable : sock::event::readable;

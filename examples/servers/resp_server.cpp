@@ -6,8 +6,7 @@
 // The keys are in the device's memory; all blocks serve the same ones.
 #include <random>
 
-#include "conversation.hpp"
-#include "resp.hpp"
+#include "resp_batch.hpp"
 
 int main(int argc, char** argv) {
   using namespace servers;
@@ -18,8 +17,8 @@ int main(int argc, char** argv) {
     std::random_device random;
     const table_options keys = {.shards = 64, .seed = std::uint64_t{random()} << 32U | random()};
     const resp_options options;
-    return serve_with<resp_connection>(
-        s, by_leader<resp>{resp(table(memory.data(), bytes, keys), options)}, options.request_bytes,
-        options.answer_bytes);
+    return serve_with<resp_connection>(s,
+                                       resp_batch(resp(table(memory.data(), bytes, keys), options)),
+                                       options.request_bytes, options.answer_bytes);
   });
 }

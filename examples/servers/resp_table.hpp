@@ -168,12 +168,14 @@ class shard_locks {
     return true;
   }
   CW_FN void release() noexcept {
+    if (held_ == 0) return;
+    dev::fence<dev::scope::device>();  // for all of them
     for (; held_ != 0; held_ &= held_ - 1) {
       const auto word = lock(lowest_bit(held_));
       if (alone_) {
-        word.fetch_and(~writer, dev::order::release);  // pairs with enter() and close()
+        word.fetch_and(~writer, dev::order::fenced);  // pairs with enter() and close()
       } else {
-        word.fetch_add(one_less, dev::order::release);  // pairs with close()
+        word.fetch_add(one_less, dev::order::fenced);  // pairs with close()
       }
     }
   }
