@@ -36,6 +36,15 @@ std::size_t bytes_of(const std::optional<T>& b) noexcept {
   return b ? bytes_of(*b) : 0;
 }
 
+/// The warps of a rank's kernel.
+inline int workers_of(const launch_shape& s) noexcept {
+  constexpr int warp = device::warp_group::width;
+  return s.blocks * ((s.threads + warp - 1) / warp);
+}
+
+/// Threads of a block in rounds, for which the compiler leaves enough registers.
+inline constexpr int most_threads_of_rounds = 1024;
+
 /// Items that each worker may spill. A vertex may be in several when better news of it come in
 /// quick succession. No list takes more than it can.
 inline std::uint64_t spill_for(std::uint64_t known, int workers) noexcept {
@@ -88,7 +97,7 @@ struct divided::state {
 
   /// Own vertices, and others' that edges lead to.
   [[nodiscard]] std::size_t known() const { return mine.count + mine.others.size(); }
-  [[nodiscard]] int workers() const { return shape.blocks * ((shape.threads + 31) / 32); }
+  [[nodiscard]] int workers() const { return workers_of(shape); }
   /// Parts that rounds divide this rank's vertices into: one for each thread of a CPU, as if it
   /// were a rank. Threads that wait for each other within a block share one, as on a GPU.
   [[nodiscard]] int parts() const {
@@ -115,11 +124,12 @@ struct divided::state {
     began = clock::now();
     in_kernels = {};
   }
-  /// Runs a kernel whose last argument is where each block puts its outcome.
+  /// Runs a kernel whose last argument is where each block puts its outcome; the blocks of all
+  /// shapes are as many.
   template <class Kernel, class... Args>
-  void run(const char* what, Kernel kernel, const Args&... args) {
+  void run(const char* what, const launch_shape& of, Kernel kernel, const Args&... args) {
     const auto before = clock::now();
-    launch(w, shape, kernel, args..., outcomes.data());
+    launch(w, of, kernel, args..., outcomes.data());
     w.stream().sync();
     ended = clock::now();
     in_kernels += ended - before;
@@ -169,7 +179,8 @@ struct divided::state {
   partition p;
   std::vector<vertex> was;  ///< by vertex: its number before it was renumbered; empty: the same
   divided_options options;
-  launch_shape shape;
+  launch_shape shape;  ///< of worklists
+  launch_shape shape_of_rounds;
   part mine;
   device_ref device;
   std::optional<rows> all_rows;

@@ -80,7 +80,13 @@ struct run_components {
   }
 };
 
-launch_shape shape_of(const world& w, const divided_options& o) {
+/// Their grids have to be there at once, and are as large on all ranks.
+int ranks_of_one_device(world& w) {
+  const auto all = w.allgather(world_impl::gathered_ranks(w.state()));
+  return *std::max_element(all.begin(), all.end());
+}
+
+launch_shape shape_of(world& w, const divided_options& o) {
   if (o.blocks < 0 || o.threads < 0) throw refuse("divided", "blocks and threads: not negative");
   launch_shape shape{.blocks = o.blocks, .threads = o.threads};
   const bool gpu = w.options().device.kind() == device_kind::cuda;
@@ -91,26 +97,41 @@ launch_shape shape_of(const world& w, const divided_options& o) {
     throw refuse("divided", std::to_string(shape.threads) + " threads: at most " +
                                 std::to_string(warp) + ", or a multiple of it");
   }
+  const int ranks = ranks_of_one_device(w);
   if (shape.blocks == 0) {
     shape.blocks = 1;
     for (const device_info& d : devices()) {
       if (gpu && d.device == w.options().device) {
-        shape.blocks = std::max(1, d.multiprocessors / w.size());
+        shape.blocks = std::max(1, d.multiprocessors / ranks);
       }
     }
   }
   return shape;
 }
+/// As many threads on a GPU as a block can have, since they wait for memory most of the time; half
+/// as many where vertices have few edges, for then rounds are many and short, and blocks meet
+/// sooner. Blocks are few because they meet in each round. (A worklist has fewer threads: each of
+/// its warps has a queue and memory of its own.)
+launch_shape shape_of_rounds_on(const world& w, const csr& g, const divided_options& o,
+                                launch_shape shape) {
+  if (w.options().device.kind() != device_kind::cuda || o.threads != 0) return shape;
+  const bool is_dense = g.edges() >= 8 * std::uint64_t{g.vertices()};
+  shape.threads = is_dense ? most_threads_of_rounds : most_threads_of_rounds / 2;
+  return shape;
+}
 
-/// 64 mean lengths, divided by the square of the mean number of edges of a vertex: where that is
-/// large, near vertices are many. Tried on the graphs of `crosswarp bench graph`.
-distance default_delta(const csr& g) {
+/// Mean lengths (64, on a GPU 256), divided by the square of the mean number of edges of a vertex:
+/// where that is large, near vertices are many. Tried on the graphs of `crosswarp bench graph`.
+/// What a GPU pays for is rounds more than edges, and with four times the step there are fewer
+/// rounds.
+distance default_delta(const csr& g, device_kind on) {
   if (g.edges() == 0) return 1;
   double sum = 0;
   for (const weight l : g.lengths()) sum += l;
   const auto edges = static_cast<double>(g.edges());
   const double degree = edges / g.vertices();
-  return static_cast<distance>(std::clamp(64 * sum / edges / (degree * degree), 1.0, 0x1p62));
+  const double lengths = on == device_kind::cuda ? 256 : 64;
+  return static_cast<distance>(std::clamp(lengths * sum / edges / (degree * degree), 1.0, 0x1p62));
 }
 
 weight longest_of(const csr& g) {
@@ -194,11 +215,12 @@ divided::state::state(world& on, const csr& whole, const partition& how, const d
       was(std::move(before)),
       options(o),
       shape(shape_of(on, o)),
+      shape_of_rounds(shape_of_rounds_on(on, whole, o, shape)),
       mine(take_part(whole, how, on.rank())),
       device(on.options().device),
       first(on_device(device, how.first)),
       outcomes(device, static_cast<std::size_t>(shape.blocks)),
-      delta(o.delta == 0 ? default_delta(whole) : o.delta),
+      delta(o.delta == 0 ? default_delta(whole, device.kind()) : o.delta),
       longest(longest_of(whole)) {
   expect_equal_parts(w, g, p, was);
   if (parts() == 1) static_cast<void>(this->whole());
@@ -341,7 +363,7 @@ run_report run_list(divided::state& s, const char* what,
   if (!list) list.emplace(s.w, o);
   list->reset();
   try {
-    s.run(what, kernel, list->device(), program, lists_of(s).route.device());
+    s.run(what, s.shape, kernel, list->device(), program, lists_of(s).route.device());
   } catch (const error& e) {
     if (e.code() != errc::timeout) throw;
     const std::string lacked = first_of_all(s.w, list->complaint());

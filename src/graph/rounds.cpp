@@ -15,6 +15,7 @@ struct share {
 };
 
 struct run_rounds {
+  static constexpr int max_threads = most_threads_of_rounds;
   /// `of_blocks`: not null when each block has a part of its own, on a CPU.
   template <class Program>
   CW_FN void operator()(const dev::kernel_context& ctx, const dev::world& w,
@@ -220,7 +221,7 @@ struct rounds_memory {
                                                    dev::staged_items<vertex>::batch)),
           counts(s.device, static_cast<std::size_t>(warps(s, how) * lists * how.all())) {}
     static int warps(const divided::state& s, const division& how) {
-      return how.of_rank == 1 ? s.workers() : 1;
+      return how.of_rank == 1 ? workers_of(s.shape_of_rounds) : 1;
     }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_of(items) + bytes_of(counts); }
     buffer<vertex> items;
@@ -286,16 +287,14 @@ struct rounds_memory {
   };
   /// What several threads of a GPU do together for one vertex.
   struct sums {
-    sums(const divided::state& s, int warps, std::size_t own,
+    sums(const divided::state& s, std::size_t own,
          const std::vector<dev::graph::edge_pieces::piece>& all)
-        : of_warps(s.device, static_cast<std::size_t>(warps)),
-          pieces(on_device(s.device, all)),
+        : pieces(on_device(s.device, all)),
           count(all.size()),
           collected(s.device, std::max<std::size_t>(1, own)) {}
     [[nodiscard]] std::size_t bytes() const noexcept {
-      return bytes_of(of_warps) + bytes_of(pieces) + bytes_of(collected);
+      return bytes_of(pieces) + bytes_of(collected);
     }
-    buffer<double> of_warps;
     buffer<dev::graph::edge_pieces::piece> pieces;
     std::uint64_t count;
     buffer<double> collected;
@@ -323,7 +322,7 @@ struct rounds_memory {
           giving(with_edges(s.g)) {
       for (int k = 0; k < m.how.of_rank; ++k) {
         const rows& r = from(s, m, k);
-        taken.emplace_back(s, stage::warps(s, m.how), r.count, pieces_of(r.offsets.read()));
+        taken.emplace_back(s, r.count, pieces_of(r.offsets.read()));
       }
     }
     [[nodiscard]] const rows& from(divided::state& s, const rounds_memory& m, int k) const {
@@ -403,7 +402,8 @@ run_report run_all(divided::state& s, const char* what, rounds_memory& m, const 
   clear(m);
   s.w.barrier();
   // Blocks of a CPU read it where it is.
-  s.run(what, run_rounds{}, s.w.device(), tasks.front(), tasks.size() > 1 ? tasks.data() : nullptr);
+  s.run(what, s.shape_of_rounds, run_rounds{}, s.w.device(), tasks.front(),
+        tasks.size() > 1 ? tasks.data() : nullptr);
   rounds_work all;
   for (const auto& words : m.words.memory.read()) {
     all.rounds = std::max(all.rounds, words.work.rounds);
@@ -481,7 +481,6 @@ run_report divided::state::pr_in_rounds(const pagerank_options& o) {
                                        out.offsets,
                                        m.pr->shares.device(k),
                                        ranks->data() + begins[i],
-                                       taken.of_warps.data(),
                                        taken.pieces.data(),
                                        taken.count,
                                        taken.collected.data(),

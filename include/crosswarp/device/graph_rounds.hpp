@@ -43,7 +43,7 @@ struct round_words {
   } work;  ///< of the run, see rounds::tell()
 };
 
-/// Memory to share out the edges of a vertex with many, for follow_edges().
+/// Memory to share out the edges of a vertex with many; see impl/graph_edges_impl.hpp.
 struct edge_pieces {
   /// A vertex with so many edges, or fewer, is one warp's.
   static constexpr std::uint64_t most_of_one = 512;
@@ -54,6 +54,19 @@ struct edge_pieces {
   piece* list;         ///< room for those of all own vertices
   std::uint64_t most;  ///< edges of a vertex
 };
+
+namespace impl {
+/// What the threads of `g`, at most a warp, have together, in the first of them.
+template <class G, class T>
+[[nodiscard]] CW_FN inline T add_up(const G& g, T mine) noexcept {
+  for (int half = warp_group::width / 2; half > 0; half /= 2) {
+    const int other = g.rank() + half;
+    const T theirs = g.from(mine, other < g.size() ? other : g.rank());
+    if (other < g.size()) mine += theirs;
+  }
+  return mine;
+}
+}  // namespace impl
 
 /// How the threads of all ranks go from round to round. All threads have equal copies.
 class rounds {
@@ -90,12 +103,11 @@ class rounds {
   }
   /// All threads of all ranks.
   [[nodiscard]] CW_FN status meet() const noexcept {
-    status s = meet_grid();
-    if (world_.size == 1) return s;
-    if (s == status::ok && ctx_.block_index() == 0) s = world_.all.wait(ctx_.block());
-    // A block whose rank's first one has failed is told so by its grid.
-    if (s == status::ok && ctx_.block_count() > 1) s = ctx_.grid().sync();
-    return s;
+    if (world_.size == 1) return meet_grid();
+    const auto meet_ranks = [&](const block_group& g) { return world_.all.wait(g); };
+    if (ctx_.block_count() == 1) return meet_ranks(ctx_.block());
+    // The other blocks of a rank wait for the one that came last, and that for the other ranks.
+    return ctx_.grid().sync(meet_ranks);
   }
   /// Ends a round: adds `mine` to what all threads of all ranks say, and meets.
   [[nodiscard]] CW_FN status end(const tally& mine, tally& sum) noexcept {
@@ -150,8 +162,14 @@ class rounds {
   [[nodiscard]] CW_FN int warps_of_block() const noexcept {
     return (ctx_.thread_count() + warp_group::width - 1) / warp_group::width;
   }
+  /// By all threads of the rank: one of a warp adds what all have, for a GPU has so many that a
+  /// word which each of them changes takes longer than the round.
   template <class T>
-  CW_FN static void add(T& word, T n) noexcept {
+  CW_FN void add(T& word, T mine) const noexcept {
+    const T n = with_warp(ctx_, [&](const auto& g) {
+      const T all = impl::add_up(g, mine);
+      return g.rank() == 0 ? all : T{};
+    });
     // Relaxed: read behind the meeting.
     if (n != 0) device_atomic<T>(word).fetch_add(n, order::relaxed);
   }
@@ -217,7 +235,6 @@ struct pagerank_rounds {
   /// random, and twice as many fit into a cache.
   symmetric<float> shares;
   double* ranks;  ///< of own vertices
-  double* sums;   ///< one of each warp; zero
   /// Edges of own vertices that have more than one warp takes, in pieces, and what they collect.
   const edge_pieces::piece* pieces;
   std::uint64_t piece_count;

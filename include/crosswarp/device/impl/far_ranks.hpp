@@ -1,5 +1,6 @@
 // Ranks of a worklist that are not mapped: what one worker sends them and gets from them, what it
-// knows of their counts, and what it tells them. By commands to the proxy, or by entries.
+// knows of their counts, and what it tells them. By commands to the proxy, or by entries. That is
+// long, and a run asks for it in many places: none of it is in line.
 #pragma once
 
 #include "crosswarp/device/flow.hpp"
@@ -48,8 +49,8 @@ class far_ranks {
   /// As many as there are free packets for, and returns how many. `outcome`: what went wrong.
   /// Callers: all threads of `g`.
   template <class G>
-  [[nodiscard]] CW_FN int send(const G& g, int r, const Item* items, int count,
-                               status& outcome) const noexcept {
+  [[nodiscard]] CW_COLD CW_FN int send(const G& g, int r, const Item* items, int count,
+                                       status& outcome) const noexcept {
     auto out = flow::sender::open(g, link_to(r));
     int sent = 0;
     while (sent < count) {
@@ -70,7 +71,7 @@ class far_ranks {
     return sent;
   }
   /// One thread.
-  [[nodiscard]] CW_FN bool has_room(int r) const noexcept {
+  [[nodiscard]] CW_COLD CW_FN bool has_room(int r) const noexcept {
     const thread_group me;
     return flow::sender::open(me, link_to(r)).reserve(me, one_look(r)) == status::ok;
   }
@@ -80,7 +81,48 @@ class far_ranks {
   /// Callers: all threads of `g`, which may read the items when it has returned.
   template <class G>
   [[nodiscard]] CW_FN int take(const G& g, Item* items, status& outcome) noexcept {
-    if (!any()) return 0;
+    return any() ? take_far(g, items, outcome) : 0;
+  }
+  /// Whether take() would find something. One thread.
+  [[nodiscard]] CW_FN bool has_some() const noexcept { return any() && far_has_some(); }
+
+  // ---- counts and news; one thread
+
+  /// Far rank `r`'s counts, as they were when asked for.
+  [[nodiscard]] CW_FN worklist_counters& known(int r) const noexcept {
+    const std::size_t links = 2 * pairs(shape_.workers) * link_bytes(shape_);
+    auto* const lines = reinterpret_cast<worklist_counters*>(memory_.local() + links);
+    return lines[pairs(worker_) + static_cast<std::size_t>(r)];
+  }
+  /// Asks all far ranks for these of their counters, which are named by this rank's own, and waits
+  /// for the answers. False: not all of them have come.
+  template <class... Counters>
+  [[nodiscard]] CW_FN bool ask(const Counters&... mine) const noexcept {
+    return !any() || ask_far(mine...);
+  }
+
+  /// Sets a word of rank `r`, named by this rank's own. A failure shows in settle().
+  CW_COLD CW_FN void tell(int r, const counter& mine, counter value) const noexcept {
+    static_cast<void>(
+        world_.proxy.queue(0).put_value(thread_group{}, r, remote(mine), value, sizeof(value)));
+  }
+  /// The same with two words: who sees the second sees the first.
+  CW_COLD CW_FN void tell(int r, const counter& first, counter value, const counter& second,
+                          counter then) const noexcept {
+    static_cast<void>(world_.proxy.queue(0).put_signal(thread_group{}, r, remote(first), &value,
+                                                       sizeof(value), remote(second), then,
+                                                       signal_op::set));
+  }
+  /// All that was sent and told has arrived.
+  /// Callers: all threads of `g`.
+  template <class G>
+  [[nodiscard]] CW_COLD CW_FN status settle(const G& g) const noexcept {
+    return any() ? world_.proxy.queue(0).quiet(g) : status::ok;
+  }
+
+ private:
+  template <class G>
+  [[nodiscard]] CW_COLD CW_FN int take_far(const G& g, Item* items, status& outcome) noexcept {
     for (int k = 0; k < world_.size; ++k) {
       next_ = next_ + 1 < world_.size ? next_ + 1 : 0;
       if (!is_far(next_)) continue;
@@ -97,10 +139,9 @@ class far_ranks {
     }
     return 0;
   }
-  /// Whether take() would find something. One thread.
-  [[nodiscard]] CW_FN bool has_some() const noexcept {
+  [[nodiscard]] CW_COLD CW_FN bool far_has_some() const noexcept {
     const thread_group me;
-    for (int r = 0; any() && r < world_.size; ++r) {
+    for (int r = 0; r < world_.size; ++r) {
       flow::packet p;
       if (is_far(r) &&
           flow::receiver::open(me, link_from(r)).receive(me, p, one_look(r)) == status::ok) {
@@ -109,20 +150,8 @@ class far_ranks {
     }
     return false;
   }
-
-  // ---- counts and news; one thread
-
-  /// Far rank `r`'s counts, as they were when asked for.
-  [[nodiscard]] CW_FN worklist_counters& known(int r) const noexcept {
-    const std::size_t links = 2 * pairs(shape_.workers) * link_bytes(shape_);
-    auto* const lines = reinterpret_cast<worklist_counters*>(memory_.local() + links);
-    return lines[pairs(worker_) + static_cast<std::size_t>(r)];
-  }
-  /// Asks all far ranks for these of their counters, which are named by this rank's own, and waits
-  /// for the answers. False: not all of them have come.
   template <class... Counters>
-  [[nodiscard]] CW_FN bool ask(const Counters&... mine) const noexcept {
-    if (!any()) return true;
+  [[nodiscard]] CW_COLD CW_FN bool ask_far(const Counters&... mine) const noexcept {
     proxy_queue queue = world_.proxy.queue(0);
     bool asked = true;
     for (int r = 0; r < world_.size; ++r) {
@@ -131,26 +160,6 @@ class far_ranks {
     return queue.quiet(thread_group{}) == status::ok && asked;
   }
 
-  /// Sets a word of rank `r`, named by this rank's own. A failure shows in settle().
-  CW_FN void tell(int r, const counter& mine, counter value) const noexcept {
-    static_cast<void>(
-        world_.proxy.queue(0).put_value(thread_group{}, r, remote(mine), value, sizeof(value)));
-  }
-  /// The same with two words: who sees the second sees the first.
-  CW_FN void tell(int r, const counter& first, counter value, const counter& second,
-                  counter then) const noexcept {
-    static_cast<void>(world_.proxy.queue(0).put_signal(thread_group{}, r, remote(first), &value,
-                                                       sizeof(value), remote(second), then,
-                                                       signal_op::set));
-  }
-  /// All that was sent and told has arrived.
-  /// Callers: all threads of `g`.
-  template <class G>
-  [[nodiscard]] CW_FN status settle(const G& g) const noexcept {
-    return any() ? world_.proxy.queue(0).quiet(g) : status::ok;
-  }
-
- private:
   [[nodiscard]] CW_FN static constexpr std::size_t packet_bytes(const worklist_shape& s) noexcept {
     return static_cast<std::size_t>(packet_items(s)) * sizeof(Item);
   }

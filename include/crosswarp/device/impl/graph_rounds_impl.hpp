@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "crosswarp/device/graph_rounds.hpp"
+#include "crosswarp/device/impl/graph_edges_impl.hpp"
 
 namespace crosswarp::device::graph {
 
@@ -38,77 +39,6 @@ struct place {
          count_bits(static_cast<std::uint32_t>(bits >> 32U));
 }
 
-/// Rows lie anywhere in memory: a thread that has come to the i-th of a queue, and takes each
-/// `stride`th, asks for those that come soon. `lengths` may be null.
-CW_FN inline void fetch_rows_ahead(const part& p, const std::uint32_t* lengths, const vertex* queue,
-                                   std::uint64_t i, std::uint64_t count,
-                                   std::uint64_t stride) noexcept {
-  const std::uint64_t soon = 8 * stride;
-  if (i + 2 * soon < count) fetch_ahead(&p.offsets[queue[i + 2 * soon]]);
-  if (i + soon >= count) return;
-  const std::uint64_t row = p.offsets[queue[i + soon]];
-  constexpr std::uint64_t line = 64 / sizeof(vertex);
-  fetch_ahead(p.targets + row);
-  fetch_ahead(p.targets + row + line);
-  if (lengths == nullptr) return;
-  fetch_ahead(lengths + row);
-  fetch_ahead(lengths + row + line);
-}
-
-/// take(v) of each vertex in a queue, and then f(v), and what that returns, as
-/// part::for_each_edge() does, of its edges: by one warp, or by many if they are many. `turn`
-/// counts the calls; `lengths` are those that f will read, if any; `followed` grows by the edges,
-/// in one thread of each warp. Callers: all threads of the rank, each with its warp.
-template <class G, class Take, class F>
-CW_FN inline status follow_edges(rounds& all, const G& g, const part& p, const edge_pieces& many,
-                                 unsigned turn, const vertex* queue, std::uint64_t count,
-                                 const std::uint32_t* lengths, std::uint64_t& followed,
-                                 const Take& take, const F& f) noexcept {
-  constexpr std::uint64_t whole = edge_pieces::most_of_one;
-  const bool shares = g.size() > 1 && many.most > whole;
-  auto& pieces = all.words().local()->pieces;
-  const vertex* const targets = p.targets;
-  const auto stride = static_cast<std::uint64_t>(all.warps());
-  std::uint64_t seen = 0;
-  const auto follow = [&](vertex v, std::uint64_t first, std::uint64_t end) {
-    const auto edge = f(v);
-    for (; first < end; first += static_cast<std::uint64_t>(g.size())) {
-      const std::uint64_t i = first + static_cast<std::uint64_t>(g.rank());
-      edge(i < end, i < end ? targets[i] : 0, i);
-    }
-  };
-  all.for_each(g, count, [&](std::uint64_t i) {
-    if (g.size() == 1) fetch_rows_ahead(p, lengths, queue, i, count, stride);
-    const vertex v = queue[i];
-    take(v);
-    const std::uint64_t edges = p.offsets[v + 1] - p.offsets[v];
-    seen += edges;
-    if (!shares || edges <= whole) return follow(v, p.offsets[v], p.offsets[v + 1]);
-    const std::uint64_t n = (edges + whole - 1) / whole;
-    const std::uint64_t at = leader_of(g, [&] {
-      // Relaxed: read behind the meeting.
-      return device_atomic<std::uint64_t>(pieces[turn % 2].count).fetch_add(n, order::relaxed);
-    });
-    for (auto k = static_cast<std::uint64_t>(g.rank()); k < n;
-         k += static_cast<std::uint64_t>(g.size())) {
-      many.list[at + k] = {v, static_cast<std::uint32_t>(k)};
-    }
-  });
-  if (g.rank() == 0) followed += seen;
-  if (!shares) return status::ok;
-  const status s = all.meet_own();
-  if (s != status::ok) return s;
-  // Read in the last call, and filled in the next one.
-  if (all.thread() == 0) pieces[(turn + 1) % 2].count = 0;
-  all.for_each(g, pieces[turn % 2].count, [&](std::uint64_t i) {
-    const edge_pieces::piece x = many.list[i];
-    const std::uint64_t first = p.offsets[x.v] + x.number * whole;
-    const std::uint64_t end = p.offsets[x.v + 1];
-    follow(x.v, first, end < first + whole ? end : first + whole);
-  });
-  return status::ok;
-}
-
 /// A run of bfs_rounds in one thread.
 template <class G>
 class bfs_search {
@@ -126,16 +56,16 @@ class bfs_search {
                                 staged_items<vertex>::batch,
                 b_.staged_counts + static_cast<std::ptrdiff_t>(all.warp()) * b_.graph.ranks,
                 b_.graph.ranks),
+        followers_(all, g_, b_.graph, b_.pieces),
         edges_left_(b_.edges) {}
 
   CW_FN status run() noexcept {
     staged_.clear(g_);
-    tally sum = {};
-    status s = begin(sum);
+    status s = begin();
+    std::uint64_t fresh = s == status::ok ? arrived_anywhere() : 0;
     bool up = false;
     std::uint64_t before = 0;
-    while (s == status::ok && sum.vertices > 0) {
-      const std::uint64_t fresh = sum.vertices;
+    while (s == status::ok && fresh > 0) {
       if (!up) {
         s = turn_up(fresh, up);
       } else if (fresh < before && fresh <= b_.vertices / beta) {
@@ -146,12 +76,9 @@ class bfs_search {
       before = fresh;
       // Read in the last round, and filled in the next one.
       if (is_first()) arrived(b_.graph.rank, level_ + 2) = 0;
-      tally mine = {};
-      s = up ? look_up(mine) : look_down(mine);
-      if (s == status::ok) s = all_.end(mine, sum);
-      ++level_;
+      s = up ? look_up(fresh) : look_down(fresh);
     }
-    all_.tell(level_, followed_);
+    all_.tell(level_, followed_ + followers_.followed());
     return s;
   }
 
@@ -159,6 +86,13 @@ class bfs_search {
   [[nodiscard]] CW_FN bool is_first() const noexcept { return all_.thread() == 0; }
   [[nodiscard]] CW_FN std::uint64_t& arrived(int rank, unsigned level) const noexcept {
     return all_.words().at(rank)->arrived[level % 3].count;
+  }
+  /// In all queues of this level, behind the meeting that ended the one before. Nobody clears them
+  /// before all have met again.
+  [[nodiscard]] CW_FN std::uint64_t arrived_anywhere() const noexcept {
+    std::uint64_t all = 0;
+    for (int r = 0; r < b_.graph.ranks; ++r) all += arrived(r, level_);
+    return all;
   }
   [[nodiscard]] CW_FN vertex* queue(int rank, unsigned level) const noexcept {
     const vertex* const first = b_.graph.first;
@@ -169,20 +103,17 @@ class bfs_search {
     return b_.fronts.at(rank) + (level % 2) * words_for(first[rank + 1] - first[rank]);
   }
 
-  CW_FN status begin(tally& sum) noexcept {
+  CW_FN status begin() noexcept {
     vertex* const parents = b_.parents.local();
-    all_.for_each(b_.graph.count, [&](std::uint64_t v) { parents[v] = none; });
-    status s = all_.meet_own();
-    if (s != status::ok) return s;
-    tally mine = {};
     const place at = place_of(b_.graph, b_.source);
+    const std::uint64_t mine = at.rank == b_.graph.rank ? at.index : ~std::uint64_t{0};
+    all_.for_each(b_.graph.count,
+                  [&](std::uint64_t v) { parents[v] = v == mine ? b_.source : none; });
     if (is_first() && at.rank == b_.graph.rank) {
-      parents[at.index] = b_.source;
       queue(at.rank, 0)[0] = at.index;
       arrived(at.rank, 0) = 1;
-      mine.vertices = 1;
     }
-    return all_.end(mine, sum);
+    return all_.meet();
   }
 
   /// Turns when the new vertices have many edges. To count these takes a meeting, so only when
@@ -191,6 +122,8 @@ class bfs_search {
     if (!b_.symmetric_graph || fresh * b_.pieces.most <= edges_left_ / alpha) return status::ok;
     tally mine = {};
     const vertex* const q = queue(b_.graph.rank, level_);
+    std::uint64_t* const bits = front(b_.graph.rank, level_);  // for queue_to_bits()
+    all_.for_each(words_for(b_.graph.count), [&](std::uint64_t i) { bits[i] = 0; });
     all_.for_each(arrived(b_.graph.rank, level_), [&](std::uint64_t i) {
       mine.edges += b_.graph.offsets[q[i] + 1] - b_.graph.offsets[q[i]];
     });
@@ -201,12 +134,10 @@ class bfs_search {
     return s == status::ok && up ? queue_to_bits() : s;
   }
 
+  /// Behind a meeting since the bits were cleared.
   CW_FN status queue_to_bits() noexcept {
     std::uint64_t* const bits = front(b_.graph.rank, level_);
     const vertex* const q = queue(b_.graph.rank, level_);
-    all_.for_each(words_for(b_.graph.count), [&](std::uint64_t i) { bits[i] = 0; });
-    const status s = all_.meet_own();
-    if (s != status::ok) return s;
     all_.for_each(arrived(b_.graph.rank, level_), [&](std::uint64_t i) {
       // Relaxed: read behind the meeting.
       device_atomic<std::uint64_t>(bits[q[i] / 64])
@@ -235,31 +166,29 @@ class bfs_search {
   }
 
   /// New vertices claim their neighbours, and put them into their owners' queues.
-  CW_FN status look_down(tally& mine) noexcept {
+  CW_FN status look_down(std::uint64_t& fresh) noexcept {
     const auto send = [&](int r, const vertex* items, int n) {
       const std::uint64_t at = leader_of(g_, [&] { return take_places(r, level_ + 1, n); });
       vertex* const to = queue(r, level_ + 1) + at;
       for (int i = g_.rank(); i < n; i += g_.size()) to[i] = items[i];
     };
-    const vertex* const q = queue(b_.graph.rank, level_);
-    std::uint64_t claimed = 0;
-    const auto look = [&](vertex v) {
-      return [&, v](bool have, vertex t, std::uint64_t /*edge*/) {
-        place at{-1, 0};
-        bool is_mine = false;
-        if (have) {
-          at = place_here(b_.graph, t);
-          is_mine = claim(b_.parents.at(at.rank)[at.index], b_.graph.begin + v);
-        }
-        if (g_.ballot(is_mine) == 0) return;  // most edges are no news
-        claimed += static_cast<std::uint64_t>(staged_.put(g_, is_mine, at.rank, at.index, send));
-      };
+    const auto look = [&](bool have, std::uint64_t parent, vertex t, std::uint64_t /*edge*/) {
+      place at{-1, 0};
+      bool is_mine = false;
+      if (have) {
+        at = place_here(b_.graph, t);
+        is_mine = claim(b_.parents.at(at.rank)[at.index], static_cast<vertex>(parent));
+      }
+      if (g_.ballot(is_mine) == 0) return;  // most edges are no news
+      (void)staged_.put(g_, is_mine, at.rank, at.index, send);
     };
-    const status s = follow_edges(
-        all_, g_, b_.graph, b_.pieces, downs_++, q, arrived(b_.graph.rank, level_), nullptr,
-        followed_, [](vertex) {}, look);
+    const auto parent_of_all = [&](vertex v) { return std::uint64_t{b_.graph.begin} + v; };
+    status s = followers_.follow(queue(b_.graph.rank, level_), arrived(b_.graph.rank, level_),
+                                 nullptr, edge_rules{[](vertex) {}, parent_of_all, look});
     staged_.send_all(g_, send);
-    if (g_.rank() == 0) mine.vertices = claimed;
+    if (s == status::ok) s = all_.meet();
+    ++level_;
+    if (s == status::ok) fresh = arrived_anywhere();
     return s;
   }
   /// True for the one whose parent it becomes.
@@ -274,26 +203,39 @@ class bfs_search {
   }
 
   /// Vertices that are left look for a new one among their neighbours.
-  CW_FN status look_up(tally& mine) noexcept {
-    all_.for_each(words_for(b_.graph.count + b_.graph.other_count),
-                  [&](std::uint64_t i) { b_.known[i] = known_word(i); });
-    const status s = all_.meet_own();
+  CW_FN status look_up(std::uint64_t& fresh) noexcept {
+    fill_known();
+    status s = all_.meet_own();
     if (s != status::ok) return s;
+    tally mine = {};
     vertex* const parents = b_.parents.local();
     std::uint64_t* const next = front(b_.graph.rank, level_ + 1);
     all_.for_each(g_, words_for(b_.graph.count), [&](std::uint64_t i) {
-      std::uint64_t bits = 0;
-      for (int k = 0; k < 64; k += g_.size()) {
-        const std::uint64_t v = i * 64 + static_cast<std::uint64_t>(k + g_.rank());
-        const bool found = k + g_.rank() < 64 && v < b_.graph.count && parents[v] == none &&
-                           find_parent(static_cast<vertex>(v));
-        bits |= std::uint64_t{g_.ballot(found)} << static_cast<unsigned>(k);
-      }
+      const std::uint64_t bits = together(i, b_.graph.count, [&](std::uint64_t v) {
+        return parents[v] == none && find_parent(static_cast<vertex>(v));
+      });
       if (g_.rank() != 0) return;
       next[i] = bits;
       mine.vertices += static_cast<std::uint64_t>(count_bits64(bits));
     });
-    return status::ok;
+    tally sum = {};
+    s = all_.end(mine, sum);
+    ++level_;
+    fresh = sum.vertices;
+    return s;
+  }
+  /// The i-th word of bits: is(n) of each of its 64 numbers that is less than `end`, by the threads
+  /// of a warp in turn.
+  template <class F>
+  [[nodiscard]] CW_FN std::uint64_t together(std::uint64_t i, std::uint64_t end,
+                                             const F& is) const noexcept {
+    std::uint64_t bits = 0;
+    for (int k = 0; k < 64; k += g_.size()) {
+      const std::uint64_t n = i * 64 + static_cast<std::uint64_t>(k + g_.rank());
+      const bool set = k + g_.rank() < 64 && n < end && is(n);
+      bits |= std::uint64_t{g_.ballot(set)} << static_cast<unsigned>(k);
+    }
+    return bits;
   }
   CW_FN bool find_parent(vertex v) noexcept {
     const std::uint64_t first = b_.graph.offsets[v];
@@ -307,6 +249,28 @@ class bfs_search {
     }
     followed_ += end - first;
     return false;
+  }
+  /// This round's bits of all vertices that the rank knows.
+  CW_FN void fill_known() const noexcept {
+    const std::uint64_t own = b_.graph.count;
+    const std::uint64_t known = own + b_.graph.other_count;
+    if constexpr (std::is_same_v<G, thread_group>) {
+      all_.for_each(words_for(known), [&](std::uint64_t i) { b_.known[i] = known_word(i); });
+    } else {
+      // Threads of a warp look at one each, since others lie anywhere.
+      const std::uint64_t* const mine = front(b_.graph.rank, level_);
+      const auto is_new = [&](std::uint64_t t) {
+        if (t < own) return bit(mine, t);
+        const place at = place_of(b_.graph, b_.graph.others[t - own]);
+        return bit(front(at.rank, level_), at.index);
+      };
+      all_.for_each(own / 64, [&](std::uint64_t i) { b_.known[i] = mine[i]; });
+      all_.for_each(g_, words_for(known) - own / 64, [&](std::uint64_t k) {
+        const std::uint64_t i = own / 64 + k;
+        const std::uint64_t bits = together(i, known, is_new);
+        if (g_.rank() == 0) b_.known[i] = bits;
+      });
+    }
   }
   /// Which of 64 vertices, own and others', are new.
   [[nodiscard]] CW_FN std::uint64_t known_word(std::uint64_t i) const noexcept {
@@ -335,10 +299,10 @@ class bfs_search {
   rounds& all_;
   const G& g_;
   staged_items<vertex> staged_;
+  edge_followers<G> followers_;
   unsigned level_ = 0;
-  unsigned downs_ = 0;
   std::uint64_t edges_left_;
-  std::uint64_t followed_ = 0;  // edges, by this thread
+  std::uint64_t followed_ = 0;  // edges upwards, by this thread
 };
 
 }  // namespace impl
@@ -404,6 +368,13 @@ class pagerank_search {
     system_atomic<float>(given_[v]).store(share, order::relaxed);
   }
   CW_FN void fetch() const noexcept {
+    if constexpr (std::is_same_v<G, thread_group>) {
+      fetch_by_rank();
+    } else {
+      fetch_several();
+    }
+  }
+  CW_FN void fetch_by_rank() const noexcept {
     const vertex* const others = p_.graph.others;  // in order
     const vertex* const first = p_.graph.first;
     std::uint64_t begin = 0;
@@ -419,6 +390,33 @@ class pagerank_search {
         system_atomic<float>(here[i]).store(share, order::relaxed);
       });
       begin = end;
+    }
+  }
+  /// The same, with several shares of each thread under way at once.
+  CW_FN void fetch_several() const noexcept {
+    constexpr int at_once = 4;
+    const auto stride = static_cast<std::uint64_t>(all_.threads());
+    const std::uint64_t count = p_.graph.other_count;
+    float* const here = given_ + p_.graph.count;
+    for (auto i = static_cast<std::uint64_t>(all_.thread()); i < count; i += at_once * stride) {
+      const std::uint64_t last = count - 1;  // what is left over fetches it once more
+      vertex of[at_once];
+      float shares[at_once];
+      CW_UNROLLED
+      for (int k = 0; k < at_once; ++k) {
+        const std::uint64_t n = i + static_cast<std::uint64_t>(k) * stride;
+        of[k] = p_.graph.others[n < count ? n : last];
+      }
+      CW_UNROLLED
+      for (int k = 0; k < at_once; ++k) {
+        const place at = place_of(p_.graph, of[k]);
+        shares[k] = system_atomic<float>(p_.shares.at(at.rank)[at.index]).load(order::relaxed);
+      }
+      CW_UNROLLED
+      for (int k = 0; k < at_once; ++k) {
+        const std::uint64_t n = i + static_cast<std::uint64_t>(k) * stride;
+        if (n < count) system_atomic<float>(here[n]).store(shares[k], order::relaxed);
+      }
     }
   }
   /// How many others' vertices come before `v`.
@@ -475,8 +473,9 @@ class pagerank_search {
       for (unsigned k = 0; together != 0; ++k, together >>= 1U) {
         if ((together & 1U) == 0) continue;
         const std::uint64_t begin_of = p_.graph.offsets[first + k];
-        const double sum = add_up(sum_of(begin_of + static_cast<std::uint64_t>(g_.rank()),
-                                         p_.graph.offsets[first + k + 1], width));
+        const double part = sum_of(begin_of + static_cast<std::uint64_t>(g_.rank()),
+                                   p_.graph.offsets[first + k + 1], width);
+        const double sum = g_.from(add_up(g_, part), 0);
         if (static_cast<unsigned>(g_.rank()) == k) taken = sum;
       }
       if (!have) return;
@@ -491,28 +490,27 @@ class pagerank_search {
   [[nodiscard]] CW_FN double sum_of(std::uint64_t e, std::uint64_t end,
                                     std::uint64_t step) const noexcept {
     const vertex* const targets = p_.graph.targets;
-    const auto share = [&](std::uint64_t along) {
-      return static_cast<double>(system_atomic<float>(given_[targets[along]]).load(order::relaxed));
+    const auto share = [&](vertex from) {
+      return system_atomic<float>(given_[from]).load(order::relaxed);
     };
-    // Two sums: an addition need not wait for the one before.
-    double even = 0;
-    double odd = 0;
-    for (; e + step < end; e += 2 * step) {
-      even += share(e);
-      odd += share(e + step);
+    // Several sums: an addition need not wait for the one before. A GPU's thread has all their
+    // shares under way at once.
+    constexpr int sums = warps_go_together() ? 4 : 2;
+    double part[sums] = {};
+    for (; e + (sums - 1) * step < end; e += sums * step) {
+      vertex from[sums];
+      CW_UNROLLED
+      for (int i = 0; i < sums; ++i) from[i] = targets[e + static_cast<std::uint64_t>(i) * step];
+      float shares[sums];
+      CW_UNROLLED
+      for (int i = 0; i < sums; ++i) shares[i] = share(from[i]);
+      CW_UNROLLED
+      for (int i = 0; i < sums; ++i) part[i] += static_cast<double>(shares[i]);
     }
-    return e < end ? even + odd + share(e) : even + odd;
-  }
-  /// What the threads of a warp have, together.
-  [[nodiscard]] CW_FN double add_up(double mine) const noexcept {
-    double& word = p_.sums[all_.warp()];
-    // Relaxed, all of it: the group is in step.
-    device_atomic<double>(word).fetch_add(mine, order::relaxed);
-    g_.sync();
-    const double all = device_atomic<double>(word).load(order::relaxed);
-    g_.sync();
-    if (g_.rank() == 0) device_atomic<double>(word).store(0, order::relaxed);
-    g_.sync();
+    for (; e < end; e += step) part[0] += static_cast<double>(share(targets[e]));
+    double all = part[0];
+    CW_UNROLLED
+    for (int i = 1; i < sums; ++i) all += part[i];
     return all;
   }
 

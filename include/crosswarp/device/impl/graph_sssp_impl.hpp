@@ -2,6 +2,7 @@
 #pragma once
 
 #include "crosswarp/device/graph_rounds.hpp"
+#include "crosswarp/device/impl/graph_edges_impl.hpp"
 
 namespace crosswarp::device::graph {
 
@@ -28,31 +29,31 @@ class sssp_search {
         g_(g),
         near_(staged(2 * all.warp())),
         far_(staged(2 * all.warp() + 1)),
+        followers_(all, g_, s_.graph, s_.pieces),
         limit_(s_.delta) {}
 
   CW_FN status run() noexcept {
     near_.clear(g_);
     far_.clear(g_);
-    tally sum = {};
-    status s = begin(sum);
-    while (s == status::ok && (sum.vertices > 0 || piled_ > 0)) {
+    status s = begin();
+    if (s == status::ok) look_around();
+    while (s == status::ok && (queued_ > 0 || piled_ > 0)) {
       // Read in the last round, and filled in the next one.
       if (is_first()) own_words().arrived[(round_ + 2) % 3].count = 0;
-      tally mine = {};
-      const bool follows = sum.vertices > 0;
+      const bool follows = queued_ > 0;
       if (follows) {
-        s = follow(mine);
+        s = follow();
       } else {
-        move_on(mine);
+        move_on();
       }
-      if (s == status::ok) s = all_.end(mine, sum);
-      piled_ = sum.edges + (follows ? piled_ : 0);
-      // Nobody was within the step: it goes to where the nearest is.
-      if (!follows && sum.vertices == 0 && piled_ > 0) limit_ = least() - least() % s_.delta;
+      if (s == status::ok) s = all_.meet();
       ++round_;
+      if (s == status::ok) look_around();
+      // Nobody was within the step: it goes to where the nearest is.
+      if (!follows && queued_ == 0 && piled_ > 0) limit_ = least() - least() % s_.delta;
     }
     if (s == status::ok) conclude();
-    all_.tell(round_, followed_);
+    all_.tell(round_, followers_.followed());
     return s;
   }
 
@@ -70,6 +71,20 @@ class sssp_search {
     const vertex* const first = s_.graph.first;
     return both.at(rank) + (which % 2) * (first[rank + 1] - first[rank]);
   }
+  /// What is in all queues of this round and, when that is nothing, on all piles, behind the
+  /// meeting that ended the round before. Nobody clears or fills these before all have met again: a
+  /// pile gets more in rounds that have a queue.
+  CW_FN void look_around() noexcept {
+    queued_ = 0;
+    piled_ = 0;
+    for (int r = 0; r < s_.graph.ranks; ++r) {
+      queued_ += all_.words().at(r)->arrived[round_ % 3].count;
+    }
+    if (queued_ > 0) return;
+    for (int r = 0; r < s_.graph.ranks; ++r) {
+      piled_ += all_.words().at(r)->piled[pile_ % 3].count;
+    }
+  }
   /// The least distance on all piles.
   [[nodiscard]] CW_FN std::uint64_t least() const noexcept {
     std::uint64_t all = far_away;
@@ -80,24 +95,21 @@ class sssp_search {
     return all;
   }
 
-  CW_FN status begin(tally& sum) noexcept {
+  CW_FN status begin() noexcept {
     std::uint64_t* const words = s_.words.local();
-    all_.for_each(s_.graph.count, [&](std::uint64_t v) { words[v] = unreached; });
+    const place at = place_of(s_.graph, s_.source);
+    const std::uint64_t mine = at.rank == s_.graph.rank ? at.index : far_away;
+    all_.for_each(s_.graph.count,
+                  [&](std::uint64_t v) { words[v] = v == mine ? is_queued : unreached; });
     all_.for_each(s_.graph.other_count, [&](std::uint64_t v) { s_.told[v] = far_away; });
     if (is_first()) {
       for (auto& p : own_words().piled) p.least = far_away;
     }
-    const status s = all_.meet_own();
-    if (s != status::ok) return s;
-    tally mine = {};
-    const place at = place_of(s_.graph, s_.source);
     if (is_first() && at.rank == s_.graph.rank) {
-      words[at.index] = is_queued;
       half(s_.queues, at.rank, 0)[0] = at.index;
       own_words().arrived[0].count = 1;
-      mine.vertices = 1;
     }
-    return all_.end(mine, sum);
+    return all_.meet();
   }
   /// From words to distances, when all ranks have ended.
   CW_FN void conclude() const noexcept {
@@ -128,14 +140,11 @@ class sssp_search {
       to[at + static_cast<std::uint64_t>(i)] = items[i];
   }
   /// Puts vertices that have news to where they belong, each once.
-  CW_FN void put(const place& at, bool near, bool far, tally& mine) noexcept {
-    const int queued = near_.put(g_, near, at.rank, at.index,
-                                 [&](int r, const vertex* v, int n) { queue_up(r, v, n); });
-    const int piled = far_.put(g_, far, at.rank, at.index,
-                               [&](int r, const vertex* v, int n) { pile_up(r, v, n); });
-    if (g_.rank() != 0) return;
-    mine.vertices += static_cast<std::uint64_t>(queued);
-    mine.edges += static_cast<std::uint64_t>(piled);
+  CW_FN void put(const place& at, bool near, bool far) noexcept {
+    (void)near_.put(g_, near, at.rank, at.index,
+                    [&](int r, const vertex* v, int n) { queue_up(r, v, n); });
+    (void)far_.put(g_, far, at.rank, at.index,
+                   [&](int r, const vertex* v, int n) { pile_up(r, v, n); });
   }
   CW_FN void put_rest() noexcept {
     near_.send_all(g_, [&](int r, const vertex* v, int n) { queue_up(r, v, n); });
@@ -145,42 +154,38 @@ class sssp_search {
   // ---- what a round does
 
   /// Vertices of the queue follow their edges.
-  CW_FN status follow(tally& mine) noexcept {
-    const vertex* const queue = half(s_.queues, s_.graph.rank, round_);
-    const std::uint64_t count = own_words().arrived[round_ % 3].count;
+  CW_FN status follow() noexcept {
     // Here, and not looked up for each edge.
     const std::uint32_t* const lengths = s_.graph.lengths;
     std::uint64_t* const words = s_.words.local();
     std::uint64_t* const told = s_.told;
     const vertex own = s_.graph.count;
-    const auto through_edges = [&](vertex v) {
-      const std::uint64_t distance = distance_of(v);
-      return [&, distance](bool have, vertex t, std::uint64_t edge) {
-        place at{-1, 0};
-        std::uint64_t to = 0;
-        if (have) {
-          const std::uint64_t through = distance + lengths[edge];
-          std::uint64_t best = 0;
-          if (t < own) {
-            within(s_.words.reach(), words[t], [&](auto w) { best = w.load(order::relaxed); });
-            best >>= state_bits;
-          } else {
-            best = device_atomic<std::uint64_t>(told[t - own]).load(order::relaxed);
-          }
-          if (through < best) to = shorten(t, through, at);
+    const auto through_edge = [&](bool have, std::uint64_t distance, vertex t, std::uint64_t edge) {
+      place at{-1, 0};
+      std::uint64_t to = 0;
+      if (have) {
+        const std::uint64_t through = distance + lengths[edge];
+        std::uint64_t best = 0;
+        if (t < own) {
+          within(s_.words.reach(), words[t], [&](auto w) { best = w.load(order::relaxed); });
+          best >>= state_bits;
+        } else {
+          best = device_atomic<std::uint64_t>(told[t - own]).load(order::relaxed);
         }
-        if (g_.ballot(to != 0) == 0) return;  // most edges are no news
-        put(at, to == is_queued, to == is_waiting, mine);
-      };
+        if (through < best) to = shorten(t, through, at);
+      }
+      if (g_.ballot(to != 0) == 0) return;  // most edges are no news
+      put(at, to == is_queued, to == is_waiting);
     };
-    const status s = follow_edges(
-        all_, g_, s_.graph, s_.pieces, follows_++, queue, count, lengths, followed_,
-        [&](vertex v) { take(v); }, through_edges);
+    const status s = followers_.follow(
+        half(s_.queues, s_.graph.rank, round_), own_words().arrived[round_ % 3].count, lengths,
+        edge_rules{[&](vertex v) { take(v); }, [&](vertex v) { return distance_of(v); },
+                   through_edge});
     put_rest();
     return s;
   }
   /// Moves the limit: of the pile, some are near now, and some were before and are done with.
-  CW_FN void move_on(tally& mine) noexcept {
+  CW_FN void move_on() noexcept {
     const std::uint64_t was = limit_;
     limit_ += s_.delta;
     const vertex* const pile = half(s_.piles, s_.graph.rank, pile_);
@@ -206,7 +211,7 @@ class sssp_search {
           change(at, [&](auto w) { w.store(word, order::relaxed); });
         }
       }
-      put(at, near, far, mine);
+      put(at, near, far);
     });
     put_rest();
   }
@@ -225,10 +230,7 @@ class sssp_search {
   }
   /// Taken from a queue: before its distance is read, or news could be missed.
   CW_FN void take(vertex own) const noexcept {
-    if (g_.rank() == 0) {
-      change({s_.graph.rank, own}, [](auto w) { w.fetch_and(~is_queued, order::relaxed); });
-    }
-    g_.sync();
+    change({s_.graph.rank, own}, [](auto w) { w.fetch_and(~is_queued, order::relaxed); });
   }
   /// When this way is shorter than all before: where the caller is to put the vertex.
   CW_FN std::uint64_t shorten(vertex here, std::uint64_t through, place& at) const noexcept {
@@ -256,12 +258,12 @@ class sssp_search {
   const G& g_;
   staged_items<vertex> near_;
   staged_items<vertex> far_;
+  edge_followers<G> followers_;
   std::uint64_t limit_;
-  std::uint64_t piled_ = 0;  ///< on all piles
+  std::uint64_t queued_ = 0;  ///< in all queues
+  std::uint64_t piled_ = 0;   ///< on all piles, when nothing is queued
   unsigned round_ = 0;
-  unsigned follows_ = 0;
-  unsigned pile_ = 0;           ///< how often the limit has moved
-  std::uint64_t followed_ = 0;  ///< edges, by this thread
+  unsigned pile_ = 0;  ///< how often the limit has moved
 };
 
 }  // namespace impl

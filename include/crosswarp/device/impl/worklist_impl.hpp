@@ -406,7 +406,7 @@ class worklist_worker {
   }
 
   /// One thread.
-  [[nodiscard]] CW_FN bool may_go_on() noexcept {
+  [[nodiscard]] CW_COLD CW_FN bool may_go_on() noexcept {
     const int me = list_.world_.rank;
     if (aside_count_ > 0) return true;
     for (int k = 0; k < list_.shape_.workers; ++k) {
@@ -441,7 +441,7 @@ class worklist_worker {
 
   /// Whether nothing lives: all workers have come to this epoch, and as many items rest as came to
   /// life. What rests is looked at first, so that what came to life before is not missed.
-  [[nodiscard]] CW_FN bool is_quiet() const noexcept {
+  [[nodiscard]] CW_COLD CW_FN bool is_quiet() const noexcept {
     const worklist_counters& mine = words_.own;
     if (!far_.ask(mine.swept, mine.settled, mine.active)) return false;
     // pairs with announce()
@@ -458,7 +458,7 @@ class worklist_worker {
   }
 
   /// Nothing lives: only this thread writes, until it has told the others.
-  CW_FN void end_or_move_threshold() noexcept {
+  CW_COLD CW_FN void end_or_move_threshold() noexcept {
     const std::uint64_t turn = epoch_ % 3;
     // Who did not answer is asked again at the next look.
     if (!far_.ask(words_.own.parked, words_.own.lowest[turn])) return;
@@ -488,7 +488,7 @@ class worklist_worker {
   }
 
   /// The first to say so is believed, on mapped ranks. One thread.
-  CW_FN void tell_end(status s) const noexcept {
+  CW_COLD CW_FN void tell_end(status s) const noexcept {
     const fault_word blame = impl::read_blame(list_.world_.limits);
     const int blamed = fault_status(blame) == s ? fault_rank(blame) : -1;
     const counter ended = 1 + make_fault(s, blamed);
