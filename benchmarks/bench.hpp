@@ -91,8 +91,8 @@ std::vector<row> bench_shmem(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_coll(const setup& s, const rank_runner& run_ranks);
 std::vector<row> bench_rdma(const setup& s);
 std::vector<row> bench_flow(const setup& s, const rank_runner& run_ranks);
-/// Of those a filter over several devices; on a CPU.
-row bench_flow_filter(const setup& s);
+/// Of those a filter over several devices.
+std::vector<row> bench_flow_filter(const setup& s);
 std::vector<row> bench_socket(const setup& s);
 std::vector<row> bench_graph(const setup& s);
 /// What a client on this machine gets back from an echo server in a kernel.

@@ -101,7 +101,8 @@ std::vector<row> bench_flow(const setup& s, const rank_runner& run_ranks) {
     const auto more = run_ranks(between_ranks, two);
     rows.insert(rows.end(), more.begin(), more.end());
   }
-  rows.push_back(bench_flow_filter(s));
+  const auto filters = bench_flow_filter(s);
+  rows.insert(rows.end(), filters.begin(), filters.end());
   return rows;
 }
 

@@ -1,6 +1,7 @@
-// The seed's filter as a benchmark: the host's numbers are dealt out in packets to devices, and
-// what these keep is gathered. Beside it the same without any communication: on a CPU std::copy_if
-// by one thread for each core, on a GPU the way of all numbers over the bus, in one copy.
+// The seed's filter as a benchmark: numbers are dealt out in packets to devices, and what these
+// keep is gathered. Beside it the same without any communication: on a CPU std::copy_if by one
+// thread for each core; on a GPU the way of the host's numbers over the bus, in one copy, and for
+// numbers that are on the GPU a copy there of as many bytes as have to be read and written.
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -21,14 +22,31 @@ using std::chrono::steady_clock;
 bool on_gpu(device_ref d) {
   return d.kind() == device_kind::cuda;
 }
-/// On a CPU all ends share memory, so that packets need not be copied.
-flow::link_options way_on(device_ref d) {
-  return {.how = on_gpu(d) ? flow::transport::automatic : flow::transport::lent};
-}
-/// Numbers: long enough that the host's part in it does not matter, and many packets for each core.
-std::size_t packet_of(device_ref d) {
-  return on_gpu(d) ? 4U << 20U : 1U << 20U;
-}
+/// Where the numbers are, and how they come to those who filter them.
+struct course {
+  device_ref on;
+  /// All ends share memory: packets are lent, and what is kept of one has a place in the output.
+  /// Else the host's numbers are copied to the device, and those that are kept back.
+  bool in_place;
+
+  [[nodiscard]] int workers() const {
+    if (on_gpu(on)) return in_place ? 3 : 2;
+    return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  }
+  /// Numbers: long enough that the host's part in it does not matter, and many packets for each
+  /// worker.
+  [[nodiscard]] std::size_t packet() const {
+    if (on_gpu(on)) return in_place ? 16U << 20U : 4U << 20U;
+    return 1U << 20U;
+  }
+  [[nodiscard]] flow::link_options way() const {
+    return {.how = in_place ? flow::transport::lent : flow::transport::automatic};
+  }
+  /// Who has the numbers, and gets what is kept.
+  [[nodiscard]] flow::endpoint home(const flow::context& ctx) const {
+    return in_place && on_gpu(on) ? ctx.devices()[0] : flow::host;
+  }
+};
 
 struct is_kept {
   CW_FN constexpr bool operator()(int x) const noexcept { return x % 3 == 0; }
@@ -47,62 +65,110 @@ struct filter {
       return;
     }
     const auto warp = ctx.warp();
-    const auto step = static_cast<std::size_t>(ctx.grid().size());
-    const auto first = static_cast<std::size_t>(ctx.grid().rank() - warp.rank());
-    for (std::size_t i = first; i < n; i += step) {
-      const std::size_t at = i + static_cast<std::size_t>(warp.rank());
-      const int value = at < n ? in[at] : 0;
-      const std::uint32_t keep = warp.ballot(at < n && is_kept{}(value));
-      const std::uint64_t place = device::leader_of(warp, [&] {
-        // Relaxed: the stream's order makes it visible to who waits for the kernel.
-        return device::device_atomic<std::uint64_t>(*kept).fetch_add(
-            static_cast<std::uint64_t>(device::count_bits(keep)), device::order::relaxed);
-      });
-      const std::uint32_t mine = 1U << static_cast<unsigned>(warp.rank());
-      if ((keep & mine) != 0) {
-        out[place + static_cast<std::uint64_t>(device::count_bits(keep & (mine - 1)))] = value;
+    const auto step = static_cast<std::size_t>(ctx.grid().size()) * each;
+    const auto first = static_cast<std::size_t>(ctx.grid().rank() - warp.rank()) * each;
+    for (std::size_t i = first; i < n; i += step) by_warp(warp, in + i, n - i, out, kept);
+  }
+
+ private:
+  static constexpr int tile = device::tile_size<int>();
+  /// Numbers that a thread takes at a time: a warp asks for a place once for all of its.
+  static constexpr int each = tile < 32 ? 32 : tile;
+
+  /// Of at most `each` numbers for each thread of the warp.
+  CW_FN static void by_warp(const device::warp_group& warp, const int* in, std::size_t n, int* out,
+                            std::uint64_t* kept) noexcept {
+    int held[each];
+    std::uint32_t keep[each];  // which threads keep their number
+    load(warp, held, in, n);
+    int count = 0;
+    CW_UNROLLED
+    for (int k = 0; k < each; ++k) {
+      keep[k] = warp.ballot(place_of(warp, k) < n && is_kept{}(held[k]));
+      count += device::count_bits(keep[k]);
+    }
+    std::uint64_t place = device::leader_of(warp, [&] {
+      // Relaxed: the stream's order makes it visible to who waits for the kernel.
+      return device::device_atomic<std::uint64_t>(*kept).fetch_add(
+          static_cast<std::uint64_t>(count), device::order::relaxed);
+    });
+    const std::uint32_t mine = 1U << static_cast<unsigned>(warp.rank());
+    CW_UNROLLED
+    for (int k = 0; k < each; ++k) {
+      if ((keep[k] & mine) != 0) {
+        out[place + static_cast<std::uint64_t>(device::count_bits(keep[k] & (mine - 1)))] = held[k];
       }
+      place += static_cast<std::uint64_t>(device::count_bits(keep[k]));
+    }
+  }
+  /// Where the thread's number `k` lies: threads have tiles in turn, side by side.
+  CW_FN static std::size_t place_of(const device::warp_group& warp, int k) noexcept {
+    return static_cast<std::size_t>((k / tile * warp.size() + warp.rank()) * tile + k % tile);
+  }
+  CW_FN static void load(const device::warp_group& warp, int (&held)[each], const int* in,
+                         std::size_t n) noexcept {
+    const bool whole = n >= static_cast<std::size_t>(each * warp.size()) && device::takes_tiles(in);
+    CW_UNROLLED
+    for (int k = 0; k < each; k += tile) {
+      if (whole) {
+        device::load_tile(held + k, in + place_of(warp, k));
+        continue;
+      }
+      for (int j = k; j < k + tile; ++j)
+        held[j] = place_of(warp, j) < n ? in[place_of(warp, j)] : 0;
     }
   }
 };
 
+/// Filters on a stream, and tells the host how many were kept: it has to know how much to send.
+class filtering {
+ public:
+  explicit filtering(device_ref on)
+      : on_(on), zero_(on, 1), kept_(on, 1), told_(on, 1, memory_kind::pinned) {}
+  [[nodiscard]] stream& on() noexcept { return on_; }
+  /// Returns when the stream is done.
+  std::size_t run(std::span<const int> in, int* out, const std::function<void()>& queued = {}) {
+    const bool gpu = on_gpu(on_.device());
+    if (gpu) on_.copy(kept_.data(), zero_.data(), sizeof(std::uint64_t));
+    const launch_shape shape = gpu ? launch_shape{.blocks = 264, .threads = 512} : launch_shape{};
+    launch(on_, shape, filter{}, in.data(), in.size(), out, kept_.data());
+    if (queued) queued();
+    on_.copy(told_.data(), kept_.data(), sizeof(std::uint64_t));
+    on_.sync();
+    return *told_.data();
+  }
+
+ private:
+  stream on_;
+  buffer<std::uint64_t> zero_;
+  buffer<std::uint64_t> kept_;
+  buffer<std::uint64_t> told_;
+};
+
 /// What it keeps of a packet it sends from a buffer of its link.
-void work_on_gpu(device_ref on, flow::link in, flow::link out) {
-  stream s(on);
-  const buffer<std::uint64_t> zero(on, 1);
-  const buffer<std::uint64_t> kept(on, 1);
-  const buffer<std::uint64_t> told(on, 1, memory_kind::pinned);
+void work_on_copies(filtering& f, flow::link in, flow::link out) {
   for (;;) {
     const auto got = in.receive().get();
     if (got.empty()) break;
-    got.wait(s);
-    auto* const into = reinterpret_cast<int*>(out.send_buffer(s).data());
-    s.copy(kept.data(), zero.data(), sizeof(std::uint64_t));
-    launch(s, {.blocks = 264, .threads = 512}, filter{}, static_cast<const int*>(got.data()),
-           got.as<int>().size(), into, kept.data());
-    in.release(got, s);
-    s.copy(told.data(), kept.data(), sizeof(std::uint64_t));
-    s.sync();  // the host has to know how much to send
-    (void)out.send({into, *told.data() * sizeof(int)});
+    got.wait(f.on());
+    auto* const into = reinterpret_cast<int*>(out.send_buffer(f.on()).data());
+    const std::size_t kept = f.run(got.as<const int>(), into, [&] { in.release(got, f.on()); });
+    (void)out.send({into, kept * sizeof(int)});
   }
   out.shutdown();
 }
 
 /// What it keeps of a packet has a place in the output, as each thread's part has beside it, and is
 /// lent from there.
-void work_on_cpu(flow::link in, flow::link out, std::span<int> output) {
-  stream s;
-  const buffer<std::uint64_t> kept(s.device(), 1);
+void work_in_place(filtering& f, flow::link in, flow::link out, std::span<int> output) {
   for (;;) {
     const auto got = in.receive().get();
     if (got.empty()) break;
-    got.wait(s);
+    got.wait(f.on());
     int* const into = output.data() + got.offset() / sizeof(int);
-    launch(s, {}, filter{}, static_cast<const int*>(got.data()), got.as<int>().size(), into,
-           kept.data());
-    s.sync();  // the host has to know how much to send
+    const std::size_t kept = f.run(got.as<const int>(), into);
     in.release(got);
-    (void)out.send({into, *kept.data() * sizeof(int)});
+    (void)out.send({into, kept * sizeof(int)});
   }
   out.shutdown();
 }
@@ -111,7 +177,11 @@ void work_on_cpu(flow::link in, flow::link out, std::span<int> output) {
 struct kept_numbers {
   std::size_t count = 0;
   std::vector<std::span<const int>> pieces;
+  double seconds = 0;  ///< without what is made before and kept for the next numbers
 };
+double seconds_since(steady_clock::time_point begin) {
+  return std::chrono::duration<double>(steady_clock::now() - begin).count();
+}
 /// In any order.
 std::uint64_t checksum(const std::vector<std::span<const int>>& pieces) {
   std::uint64_t sum = 0;
@@ -124,25 +194,26 @@ std::uint64_t checksum(const std::vector<std::span<const int>>& pieces) {
   return sum;
 }
 
-/// On a GPU what comes is copied to `output`, unless that is empty; on a CPU it is there already.
-kept_numbers by_dataflow(const setup& s, int workers, const buffer<int>& input,
-                         std::vector<int>& output) {
-  flow::context ctx(std::vector<device_ref>(static_cast<std::size_t>(workers), s.device));
-  const auto deal = ctx.router(1, workers, flow::any_available());
-  const auto gather = ctx.router(workers, 1, flow::any_available());
-  const std::size_t bytes = packet_of(s.device) * sizeof(int);
-  flow::link source = ctx.link(flow::host, deal, bytes, 1);
-  const flow::link_options way = way_on(s.device);
-  flow::link sink = ctx.link(gather, flow::host, bytes, 4, way);
+/// What comes by copies is copied to `output`, unless that is empty; else it is there already.
+kept_numbers by_dataflow(const course& c, std::span<const int> input, std::span<int> output) {
+  flow::context ctx(std::vector<device_ref>(static_cast<std::size_t>(c.workers()), c.on));
+  const auto deal = ctx.router(1, c.workers(), flow::any_available());
+  const auto gather = ctx.router(c.workers(), 1, flow::any_available());
+  const std::size_t bytes = c.packet() * sizeof(int);
+  flow::link source = ctx.link(c.home(ctx), deal, bytes, 1);
+  flow::link sink = ctx.link(gather, c.home(ctx), bytes, 4, c.way());
+  std::vector<filtering> filters;
+  for (int w = 0; w < c.workers(); ++w) filters.emplace_back(c.on);
   std::vector<std::thread> threads;
   for (const auto d : ctx.devices()) {
-    threads.emplace_back([&ctx, &output, on = s.device, in = ctx.link(deal, d, bytes, 2, way),
+    threads.emplace_back([&ctx, &f = filters[static_cast<std::size_t>(d.index())], c, output,
+                          in = ctx.link(deal, d, bytes, 2, c.way()),
                           out = ctx.link(d, gather, bytes, 2)] {
       try {
-        if (on_gpu(on)) {
-          work_on_gpu(on, in, out);
+        if (c.in_place) {
+          work_in_place(f, in, out, output);
         } else {
-          work_on_cpu(in, out, output);
+          work_on_copies(f, in, out);
         }
       } catch (const std::exception& e) {
         ctx.abort(e.what());
@@ -152,24 +223,25 @@ kept_numbers by_dataflow(const setup& s, int workers, const buffer<int>& input,
   kept_numbers kept;
   std::exception_ptr failed;
   try {
-    (void)source.send({input.data(), input.size() * sizeof(int)});
+    const auto begin = steady_clock::now();
+    (void)source.send({input.data(), input.size_bytes()});
     source.shutdown();
     for (;;) {
       const auto got = sink.receive().get();
       if (got.empty()) break;
       got.sync();
       const auto values = got.as<int>();
-      // What was kept is in the host's memory now.
-      if (!on_gpu(s.device)) {
+      if (c.in_place) {
         kept.pieces.push_back(values);
       } else if (!output.empty()) {
-        const auto into = std::span(output).subspan(kept.count, values.size());
+        const auto into = output.subspan(kept.count, values.size());
         std::copy(values.begin(), values.end(), into.begin());
         kept.pieces.push_back(into);
       }
       kept.count += values.size();
       sink.release(got);
     }
+    kept.seconds = seconds_since(begin);
   } catch (const error& e) {
     failed = std::current_exception();
     ctx.abort(e.what());
@@ -180,19 +252,28 @@ kept_numbers by_dataflow(const setup& s, int workers, const buffer<int>& input,
 }
 
 /// As many as there are, but they only come over the bus.
-kept_numbers by_one_copy(const setup& s, const buffer<int>& input, const buffer<int>& there) {
-  stream on(s.device);
-  on.copy(there.data(), input.data(), input.size() * sizeof(int));
+kept_numbers by_one_copy(device_ref d, std::span<const int> input, std::span<int> there) {
+  stream on(d);
+  const auto begin = steady_clock::now();
+  on.copy(there.data(), input.data(), input.size_bytes());
   on.sync();
-  return {(input.size() + 2) / 3, {}};
+  return {(input.size() + 2) / 3, {}, seconds_since(begin)};
+}
+/// On a GPU alone: as many bytes as are read and written, by one copy of half as many.
+kept_numbers by_copy_there(device_ref d, std::span<const int> input, std::span<int> there) {
+  const std::size_t kept = (input.size() + 2) / 3;
+  const double took = by_one_copy(d, input.first((input.size() + kept) / 2), there).seconds;
+  return {kept, {}, took};
 }
 
 /// Each thread has a part of the input, and as much room in the output.
-kept_numbers by_threads(int threads, const buffer<int>& input, std::vector<int>& output) {
+kept_numbers by_threads(int threads, std::span<const int> input, std::span<int> output) {
+  const auto start = steady_clock::now();
   std::vector<std::thread> all;
   const std::size_t each =
       (input.size() + static_cast<std::size_t>(threads) - 1) / static_cast<std::size_t>(threads);
-  kept_numbers kept{0, std::vector<std::span<const int>>((input.size() + each - 1) / each)};
+  kept_numbers kept;
+  kept.pieces.resize((input.size() + each - 1) / each);
   for (std::size_t i = 0; i < kept.pieces.size(); ++i) {
     all.emplace_back([&, i] {
       const std::size_t begin = i * each;
@@ -204,13 +285,14 @@ kept_numbers by_threads(int threads, const buffer<int>& input, std::vector<int>&
     });
   }
   for (auto& t : all) t.join();
+  kept.seconds = seconds_since(start);
   for (const auto piece : kept.pieces) kept.count += piece.size();
   return kept;
 }
 
-/// The right ones, and all of them.
-void check_kept(const kept_numbers& kept, const buffer<int>& input) {
-  const std::size_t expected = (input.size() + 2) / 3;
+/// The right ones of so many numbers, and all of them.
+void check_kept(const kept_numbers& kept, std::size_t numbers) {
+  const std::size_t expected = (numbers + 2) / 3;
   if (kept.count != expected) {
     throw error(errc::system, "bench flow",
                 "the filter kept " + std::to_string(kept.count) + " numbers, not " +
@@ -218,54 +300,121 @@ void check_kept(const kept_numbers& kept, const buffer<int>& input) {
   }
   if (kept.pieces.empty()) return;
   std::uint64_t sum = 0;
-  for (std::uint64_t n = 0; n < input.size(); n += 3) sum += n * n + 1;
+  for (std::uint64_t n = 0; n < numbers; n += 3) sum += n * n + 1;
   if (checksum(kept.pieces) != sum) {
     throw error(errc::system, "bench flow", "the filter kept the wrong numbers");
   }
 }
 
-}  // namespace
-
-row bench_flow_filter(const setup& s) {
-  const std::size_t count = (s.quick ? 8U : 256U) << 20U;
-  const bool gpu = on_gpu(s.device);
-  const int workers = gpu ? 2 : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const buffer<int> input(s.device, count, memory_kind::pinned);
-  std::iota(input.data(), input.data() + count, 0);
-  std::vector<int> output(gpu ? count / 3 + 1 : count);
-  const buffer<int> there(s.device, gpu ? count : 1);
+/// Of the dataflow, with that of `beside` as its limit, in turn.
+row measured(const setup& s, const course& c, std::size_t numbers,
+             const std::function<kept_numbers()>& run,
+             const std::function<kept_numbers()>& beside) {
   samples rate;
   samples bound;
-  const auto measure = [&](samples& to, const auto& run) {
-    const auto begin = steady_clock::now();
-    const kept_numbers kept = run();
-    const std::chrono::duration<double> took = steady_clock::now() - begin;
-    check_kept(kept, input);
-    to.add(static_cast<double>(count) / took.count() * 1e-6);
+  const auto measure = [&](samples& to, const std::function<kept_numbers()>& what) {
+    const kept_numbers kept = what();
+    check_kept(kept, numbers);
+    to.add(static_cast<double>(numbers) / kept.seconds * 1e-6);
   };
-  if (gpu) {  // once with a look at what came; that takes longer than all else
-    check_kept(by_dataflow(s, workers, input, output), input);
-    output.clear();
-  }
   for (int i = 0; i < (s.quick ? 3 : 7); ++i) {
-    measure(rate, [&] { return by_dataflow(s, workers, input, output); });
-    measure(bound, [&] {
-      return gpu ? by_one_copy(s, input, there) : by_threads(workers, input, output);
-    });
+    measure(rate, run);
+    measure(bound, beside);
   }
   row r;
   r.bench = "flow";
-  r.what = "filter of " + std::to_string(count >> 20U) + " Mi numbers (limit: " +
-           (gpu ? "their way over the bus" : "copy_if by " + std::to_string(workers) + " threads") +
-           ")";
-  r.ranks = workers;
-  r.device = s.device.name();
-  r.path = gpu ? "two routers, any-available" : "two routers, any-available, lent packets";
+  r.ranks = c.workers();
+  r.device = c.on.name();
+  r.path = std::string("two routers, any-available") + (c.in_place ? ", lent packets" : "");
   r.unit = "M/s";
-  r.bytes = packet_of(s.device) * sizeof(int);
+  r.bytes = c.packet() * sizeof(int);
   rate.fill(r);
   r.limit = bound.median();
   return r;
+}
+
+std::size_t numbers_for(const setup& s) {
+  return (s.quick ? 8U : 256U) << 20U;
+}
+std::string filter_of(std::size_t numbers, const std::string& limit) {
+  return "filter of " + std::to_string(numbers >> 20U) + " Mi numbers" + limit;
+}
+std::vector<int> all_numbers(std::size_t count) {
+  std::vector<int> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+std::span<int> span_of(const buffer<int>& b) {
+  return {b.data(), b.size()};
+}
+
+row on_cpu(const setup& s) {
+  const course c{s.device, true};
+  std::vector<int> input = all_numbers(numbers_for(s));
+  std::vector<int> output(input.size());
+  row r = measured(
+      s, c, input.size(), [&] { return by_dataflow(c, input, output); },
+      [&] { return by_threads(c.workers(), input, output); });
+  r.what =
+      filter_of(input.size(), " (limit: copy_if by " + std::to_string(c.workers()) + " threads)");
+  return r;
+}
+
+row over_the_bus(const setup& s) {
+  const course c{s.device, false};
+  const std::size_t count = numbers_for(s);
+  const buffer<int> input(s.device, count, memory_kind::pinned);
+  std::iota(input.data(), input.data() + count, 0);
+  const buffer<int> there(s.device, count);
+  std::vector<int> output(count / 3 + 1);
+  // Once with a look at what came; that takes longer than all else.
+  check_kept(by_dataflow(c, span_of(input), output), count);
+  row r = measured(
+      s, c, count, [&] { return by_dataflow(c, span_of(input), {}); },
+      [&] { return by_one_copy(c.on, span_of(input), span_of(there)); });
+  r.what = filter_of(count, " (limit: their way over the bus)");
+  return r;
+}
+
+/// What lies on a GPU, in the host's memory; `kept` refers to that then.
+void fetch(device_ref d, kept_numbers& kept, std::vector<int>& into) {
+  stream on(d);
+  std::size_t at = 0;
+  for (auto& piece : kept.pieces) {
+    const auto there = std::span(into).subspan(at, piece.size());
+    on.copy(there.data(), piece.data(), piece.size_bytes());
+    piece = there;
+    at += there.size();
+  }
+  on.sync();
+}
+
+row on_the_gpu(const setup& s) {
+  const course c{s.device, true};
+  const std::size_t count = numbers_for(s);
+  const buffer<int> input(s.device, all_numbers(count));
+  const buffer<int> output(s.device, count);
+  kept_numbers once = by_dataflow(c, span_of(input), span_of(output));
+  std::vector<int> looked_at(once.count);
+  fetch(s.device, once, looked_at);
+  check_kept(once, count);
+  row r = measured(
+      s, c, count,
+      [&] {
+        auto kept = by_dataflow(c, span_of(input), span_of(output));
+        kept.pieces.clear();  // the host cannot look at them
+        return kept;
+      },
+      [&] { return by_copy_there(c.on, span_of(input), span_of(output)); });
+  r.what = filter_of(count, " on the GPU (limit: a copy of as many bytes)");
+  return r;
+}
+
+}  // namespace
+
+std::vector<row> bench_flow_filter(const setup& s) {
+  if (!on_gpu(s.device)) return {on_cpu(s)};
+  return {over_the_bus(s), on_the_gpu(s)};
 }
 
 }  // namespace crosswarp::bench
