@@ -46,12 +46,14 @@ CW_FN inline void load_row_tile(tile_of<T>& held, const T* from, int n) noexcept
 template <bool Whole, class T>
 CW_FN inline void store_row_tile(T* to, const tile_of<T>& held, int n) noexcept {
   constexpr std::size_t bytes = sizeof(held.values);
-  if (Whole || (n == row_tile && takes_whole<bytes>(to))) {
+  if constexpr (Whole) {
     copy_whole<bytes>(to, held.values);
-    return;
-  }
-  for (int i = 0; i < row_tile; ++i) {
-    if (i < n) to[i] = held.values[i];
+  } else if (n == row_tile && takes_whole<bytes>(to)) {
+    copy_whole<bytes>(to, held.values);
+  } else {
+    for (int i = 0; i < row_tile; ++i) {
+      if (i < n) to[i] = held.values[i];
+    }
   }
 }
 

@@ -283,8 +283,9 @@ class shared_row {
   }
   /// Packet j of this thread's tile of unit k: threads' packets lie side by side.
   [[nodiscard]] CW_ROWS_INLINE CW_FN std::size_t packet_place(int k, int j) const noexcept {
-    return static_cast<std::size_t>(
-        ((warp_.index() * held().units() + k) * per_tile + j) * warp_group::width + warp_.rank());
+    const int tiles = warp_.index() * held().units() + k;
+    return static_cast<std::size_t>(tiles * per_tile + j) * warp_group::width +
+           static_cast<std::size_t>(warp_.rank());
   }
 
   /// This rank's tiles, as packets at home: every rank looks there.
