@@ -108,12 +108,10 @@ CW_FN inline void within(scope s, T& object, const F& f) noexcept {
 /// Two words at a multiple of 16 bytes, for all of the system to see: each is whole, and nothing is
 /// ordered. One access on a GPU.
 CW_FN inline void store_pair(std::uint64_t* to, std::uint64_t first, std::uint64_t second) noexcept;
-CW_FN inline void load_pair(std::uint64_t* from, std::uint64_t& first,
-                            std::uint64_t& second) noexcept;
-/// The same; with acquire, each of the two has it.
+/// `a` and `b`, which lies behind it; with acquire, each of the two has it.
 template <load_order O>
-CW_FN inline void load_pair(std::uint64_t* from, std::uint64_t& first, std::uint64_t& second,
-                            O o) noexcept;
+CW_FN inline void load_pair(std::uint64_t& a, std::uint64_t& b, std::uint64_t& first,
+                            std::uint64_t& second, O o) noexcept;
 /// Whether a store with release costs no more than a relaxed one: so it is on a CPU.
 [[nodiscard]] CW_FN constexpr bool release_is_free() noexcept;
 

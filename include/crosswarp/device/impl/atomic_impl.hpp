@@ -177,34 +177,25 @@ CW_FN inline void store_pair(std::uint64_t* to, std::uint64_t first,
 #endif
 }
 
-CW_FN inline void load_pair(std::uint64_t* from, std::uint64_t& first,
-                            std::uint64_t& second) noexcept {
-#if CW_ON_GPU
-  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-               : "=l"(first), "=l"(second)
-               : "l"(__cvta_generic_to_global(from))
-               : "memory");
-#else
-  first = system_atomic<std::uint64_t>(from[0]).load(order::relaxed);
-  second = system_atomic<std::uint64_t>(from[1]).load(order::relaxed);
-#endif
-}
-
 template <load_order O>
-CW_FN inline void load_pair(std::uint64_t* from, std::uint64_t& first, std::uint64_t& second,
+CW_FN inline void load_pair(std::uint64_t& a, [[maybe_unused]] std::uint64_t& b,
+                            std::uint64_t& first, std::uint64_t& second,
                             [[maybe_unused]] O o) noexcept {
 #if CW_ON_GPU
   if constexpr (std::same_as<O, order::acquire_t>) {
     asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
                  : "=l"(first), "=l"(second)
-                 : "l"(__cvta_generic_to_global(from))
+                 : "l"(__cvta_generic_to_global(&a))
                  : "memory");
   } else {
-    load_pair(from, first, second);
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(first), "=l"(second)
+                 : "l"(__cvta_generic_to_global(&a))
+                 : "memory");
   }
 #else
-  first = system_atomic<std::uint64_t>(from[0]).load(o);
-  second = system_atomic<std::uint64_t>(from[1]).load(o);
+  first = system_atomic<std::uint64_t>(a).load(o);
+  second = system_atomic<std::uint64_t>(b).load(o);
 #endif
 }
 

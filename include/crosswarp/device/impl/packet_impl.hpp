@@ -14,7 +14,7 @@ CW_FN inline void store(packet& to, std::uint64_t data, std::uint32_t epoch) noe
 CW_FN inline bool load(packet& from, std::uint32_t epoch, std::uint64_t& data) noexcept {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
-  load_pair(from.half, first, second);
+  load_pair(from.half[0], from.half[1], first, second, order::relaxed);
   data = (first & 0xffffffffU) | (second << 32U);
   return (first >> 32U) == epoch && (second >> 32U) == epoch;
 }

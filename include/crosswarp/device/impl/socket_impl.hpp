@@ -478,7 +478,7 @@ CW_FN inline std::uint16_t service::look_at(poll_item& item) const noexcept {
   // Both at once. Pairs with slot::tell_received() and tell_sent(), for who goes on with them.
   news& n = m_.state[i];
   static_assert(offsetof(news, sent) == offsetof(news, received) + sizeof(n.received));
-  load_pair(&n.received, item.received, item.sent, order::acquire);
+  load_pair(n.received, n.sent, item.received, item.sent, order::acquire);
   const arrival a = arrived(i, mark::of(item.received));
   const mark sent = mark::of(item.sent);
   unsigned found = 0;
