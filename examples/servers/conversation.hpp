@@ -272,14 +272,15 @@ template <class Engine>
 struct by_leader {
   Engine engine;
 
-  template <class G, class State>
-  CW_FN step_result step(const G& g, State& state, text in, char* out, std::size_t room) const {
+  template <class G, class State, class... Limits>
+  CW_FN step_result step(const G& g, State& state, text in, char* out, std::size_t room,
+                         Limits... limits) const {
     struct both {
       step_result result;
       State state;
     };
     const both b = dev::leader_of(g, [&] {
-      const step_result r = engine.step(state, in, out, room);
+      const step_result r = engine.step(state, in, out, room, limits...);
       return both{r, state};
     });
     state = b.state;

@@ -13,16 +13,19 @@ class resp {
   [[nodiscard]] CW_FN const table& keys() const noexcept { return keys_; }
   [[nodiscard]] CW_FN const resp_options& options() const noexcept { return options_; }
 
-  /// Carries out the complete requests at the start of `in` whose answers fit into `out`.
+  /// Carries out the complete requests at the start of `in`, `most` at most, whose answers fit into
+  /// `out`.
   /// `in`:    what came and was not consumed yet, up to options().request_bytes of it.
   /// `out`:   answers to long requests wait until it has options().answer_bytes.
   /// Callers: one thread for each connection; several connections at once on one table.
-  CW_FN step_result step(resp_connection& c, text in, char* out, std::size_t room) const noexcept {
+  CW_FN step_result step(resp_connection& c, text in, char* out, std::size_t room,
+                         std::size_t most = ~std::size_t{0}) const noexcept {
     step_result r;
     writer answers(out, room);
     shard_locks locks(keys_);
     sweep(locks);
-    for (int since_release = 1; r.consumed < in.size && !r.close; ++since_release) {
+    for (int since_release = 1; most > 0 && r.consumed < in.size && !r.close;
+         ++since_release, --most) {
       const std::size_t start = answers.written();
       if (answers.left() < small_answer) {
         r.waits = true;

@@ -22,19 +22,66 @@ class resp_batch {
   CW_FN step_result step(const G& g, resp_connection& c, text in, char* out,
                          std::size_t room) const noexcept {
     step_result all;
-    for (step_result r; g.size() > 1 && c.at == 0; all = together(all, r)) {
-      r = plain(g, in.from(all.consumed), out + all.produced, room - all.produced);
-      if (r.waits) return together(all, r);
-      if (r.consumed == 0) break;
+    // How many are left to one thread at a time: few, as plain ones may follow; more and more where
+    // batches turn out shorter than that, since each reads ahead in vain.
+    std::size_t limit = g.size() > 1 ? 1 : ~std::size_t{0};
+    std::size_t by_one = 0;  // bytes of the last such
+    for (;;) {
+      const text rest = in.from(all.consumed);
+      if (rest.size == 0 && all.consumed != 0 && is_clean(g)) return all;
+      char* const to = out + all.produced;
+      step_result r;
+      if (g.size() > 1 && c.at == 0) r = plain(g, rest, to, room - all.produced);
+      if (r.consumed == 0 && !r.waits) {
+        r = one_.step(g, c, rest, to, room - all.produced, limit);
+        by_one = r.consumed;
+        limit *= 2;
+      } else if (r.consumed > by_one) {
+        limit = 1;
+      }
+      all = together(all, r);
+      if (r.consumed == 0 || r.close) return all;
     }
-    const bool is_over = all.consumed == in.size && all.consumed != 0;
-    if (is_over && dev::leader_of(g, [&] { return keys().with_rubbish() == 0; })) return all;
-    return together(
-        all, one_.step(g, c, in.from(all.consumed), out + all.produced, room - all.produced));
   }
 
- private:
+  /// The plain requests at the start of `in`, as many as can be carried out together.
+  template <class G>
+  CW_FN step_result plain(const G& g, text in, char* out, std::size_t room) const noexcept {
+    constexpr std::size_t work = most * sizeof(plan);
+    if (in.size == 0 || room < work + alignof(plan) + most * longest_answer) return {};
+    // Plans are made at the end of `out`.
+    auto* const all = reinterpret_cast<plan*>(
+        (reinterpret_cast<std::uintptr_t>(out + room) - work) / alignof(plan) * alignof(plan));
+    const int found = dev::leader_of(g, [&] { return read_all(in, all); });
+    if (found == 0) return {};
+    each(g, found, [&](int i) { all[i].hash = keys().hash(all[i].key); });
+    each(g, found, [&](int i) { find_neighbours(all, found, i); });
+    shard_locks locks(keys());  // the leader's
+    step_result r;
+    const extent e = dev::leader_of(g, [&] {
+      extent wanted = reach(all, found);
+      if (wanted.count > 0 && !locks.hold(wanted.shards, wanted.sets)) wanted.count = -1;
+      return wanted;
+    });
+    r.waits = e.count < 0;
+    if (e.count <= 0) return r;
+    each(g, e.count, [&](int i) { look_up(all, i); });
+    const int count = fitting(all, e.count);
+    if (e.sets) each(g, count, [&](int i) { put_value(all[i], count); });
+    if (g.rank() == 0) locks.release();
+    each(g, count, [&](int i) { measure(all[i]); });
+    each(g, count, [&](int i) { write(all[i], out + answers_before(all, i)); });
+    if (count > 0) {
+      r.consumed = all[count - 1].end;
+      r.produced = answers_before(all, count);
+    }
+    g.sync();  // all have read the plans
+    return r;
+  }
+
   static constexpr int most = 32;  ///< requests at a time
+
+ private:
   static constexpr std::uint32_t most_value = 64;
   /// Those who write hold so many shards at most: others want them, too.
   static constexpr int most_written = 4;
@@ -63,6 +110,11 @@ class resp_batch {
   };
 
   [[nodiscard]] CW_FN const table& keys() const noexcept { return one_.engine.keys(); }
+  /// Nothing is left to be swept.
+  template <class G>
+  [[nodiscard]] CW_FN bool is_clean(const G& g) const noexcept {
+    return dev::leader_of(g, [&] { return keys().with_rubbish() == 0; });
+  }
 
   CW_FN static step_result together(step_result a, const step_result& b) noexcept {
     a.consumed += b.consumed;
@@ -221,40 +273,6 @@ class resp_batch {
   CW_FN static void each(const G& g, int count, F&& f) noexcept {
     for (int i = g.rank(); i < count; i += g.size()) f(i);
     g.sync();
-  }
-
-  /// The plain requests at the start of `in`, as many as can be carried out together.
-  template <class G>
-  CW_FN step_result plain(const G& g, text in, char* out, std::size_t room) const noexcept {
-    constexpr std::size_t work = most * sizeof(plan);
-    if (in.size == 0 || room < work + alignof(plan) + most * longest_answer) return {};
-    // Plans are made at the end of `out`.
-    auto* const all = reinterpret_cast<plan*>(
-        (reinterpret_cast<std::uintptr_t>(out + room) - work) / alignof(plan) * alignof(plan));
-    const int found = dev::leader_of(g, [&] { return read_all(in, all); });
-    each(g, found, [&](int i) { all[i].hash = keys().hash(all[i].key); });
-    each(g, found, [&](int i) { find_neighbours(all, found, i); });
-    shard_locks locks(keys());  // the leader's
-    step_result r;
-    const extent e = dev::leader_of(g, [&] {
-      extent wanted = reach(all, found);
-      if (wanted.count > 0 && !locks.hold(wanted.shards, wanted.sets)) wanted.count = -1;
-      return wanted;
-    });
-    r.waits = e.count < 0;
-    if (e.count <= 0) return r;
-    each(g, e.count, [&](int i) { look_up(all, i); });
-    const int count = fitting(all, e.count);
-    if (e.sets) each(g, count, [&](int i) { put_value(all[i], count); });
-    if (g.rank() == 0) locks.release();
-    each(g, count, [&](int i) { measure(all[i]); });
-    each(g, count, [&](int i) { write(all[i], out + answers_before(all, i)); });
-    if (count > 0) {
-      r.consumed = all[count - 1].end;
-      r.produced = answers_before(all, count);
-    }
-    g.sync();  // all have read the plans
-    return r;
   }
 
   by_leader<resp> one_;

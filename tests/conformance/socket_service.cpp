@@ -51,6 +51,105 @@ TEST_F(SocketPair, PollTellsOfAHangUpWhenBothHalvesHaveEnded) {
   EXPECT_TRUE(k->ready(s, 0) & sock::event::hang_up);
 }
 
+/// Block 0 polls a socket that stays quiet; block 1 makes news of others as long as it does.
+struct poll_among_news {
+  CW_FN void operator()(const context& ctx, const sock::service& net, std::uint64_t* activity,
+                        sock::poll_item* item, patience p, int* done, std::int64_t* found,
+                        cw::status* news) const {
+    const dev::device_atomic<int> is_done(*done);
+    if (ctx.block_index() == 0) {
+      *found = net.poll(ctx.thread(), item, 1, p);
+      is_done.store(1, dev::order::release);  // pairs with the load below
+      return;
+    }
+    *news = dev::poll_until(
+        [&] {
+          dev::system_atomic<std::uint64_t>(*activity).fetch_add(1, dev::order::release);
+          return is_done.load(dev::order::acquire) == 1;
+        },
+        dev::wait_limits{}.within(20'000'000'000));
+  }
+};
+
+template <class T>
+cw::buffer<T> one_of(const T& value) {
+  return {test_device(), std::span<const T>(&value, 1)};
+}
+
+/// What polling one socket came to, without Linux; `fault`: of the world.
+std::int64_t poll_among_news_for(patience p, cw::fault_word fault) {
+  sock::own_state taken{};
+  taken.shared.life = 1;
+  const auto own = one_of(taken);
+  const auto news = one_of(sock::news{});
+  const auto activity = one_of(std::uint64_t{0});
+  const auto word = one_of(fault);
+  sock::memory m;
+  m.sockets = 1;
+  m.own = own.data();
+  m.state = news.data();
+  m.activity = activity.data();
+  const auto item = one_of(sock::poll_item{handle(0, 1), sock::event::readable, 0});
+  const auto done = one_of(0);
+  const auto found = one_of(std::int64_t{0});
+  const auto others = one_of(cw::status::ok);
+  cw::stream stream(test_device());
+  const dev::wait_limits limits{.fault = word.data()};
+  cw::launch(stream, {.blocks = 2, .resident = true}, poll_among_news{}, sock::service(m, limits),
+             activity.data(), item.data(), p, done.data(), found.data(), others.data());
+  stream.sync();
+  EXPECT_EQ(others.read()[0], cw::status::ok) << "it went on until the news ended";
+  return found.read()[0];
+}
+
+// On a GPU each look was followed by news, so there was another one, and never one at the clock.
+TEST(SocketPoll, EndsInTimeWhileOthersHaveNews) {
+  EXPECT_EQ(poll_among_news_for(patience(20'000'000), 0), 0);
+}
+TEST(SocketPoll, EndsWithTheWorldWhileOthersHaveNews) {
+  EXPECT_EQ(poll_among_news_for(long_enough, cw::make_fault(cw::status::aborted, 0)), -ECANCELED);
+}
+
+/// Polls one socket, and calls with the item when it is another's.
+struct give_item_away {
+  CW_FN void operator()(const context& ctx, const sock::service& net, sock::poll_item* item,
+                        handle first, handle other, std::int64_t* out) const {
+    const auto g = ctx.block();
+    if (g.rank() == 0) *item = {first, sock::event::readable | sock::event::writable, 0};
+    const std::int64_t found = net.poll(g, item, 1, long_enough);
+    if (g.rank() == 0) item->socket = other;
+    const auto room = net.send_reserve(g, *item, 1, at_once);
+    const auto came = net.recv_view(g, *item, at_once);
+    if (g.rank() != 0) return;
+    out[0] = found;
+    out[1] = room.result;
+    out[2] = came.result;
+  }
+};
+
+// What was seen of a socket that had come further was taken for room and for bytes of this one.
+TEST_F(SocketPair, AnItemForgetsWhatItSawOfAnotherSocket) {
+  open();
+  peer elsewhere(k->own_name(listener));
+  const handle other = k->accept(listener);
+  ASSERT_TRUE(other);
+  const std::string text = pattern(3000, 1);
+  EXPECT_EQ(k->send(s, text), 3000);
+  EXPECT_EQ(there->read(3000), text);
+  there->write(pattern(100, 2));
+  EXPECT_EQ(k->ready(s, sock::event::readable), sock::event::readable);
+  const cw::buffer<sock::poll_item> item(test_device(), 1);
+  const cw::buffer<std::int64_t> out(test_device(), 3);
+  cw::stream stream(test_device());
+  cw::launch(stream, {.threads = 4}, give_item_away{}, net().device(), item.data(), s, other,
+             out.data());
+  stream.sync();
+  const auto got = out.read();
+  EXPECT_EQ(got[0], 1);
+  EXPECT_EQ(got[1], 4096) << "all of the other's ring";
+  EXPECT_EQ(got[2], -EAGAIN);
+}
+
 /// Each block accepts connections and echoes until they end.
 struct echo {
   CW_FN void operator()(const context& ctx, const sock::service& net, handle l, int each,

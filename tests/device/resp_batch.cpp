@@ -47,6 +47,28 @@ struct answer_by_groups {
   }
 };
 
+/// One connection of plain requests only, which are to be carried out in few batches.
+struct answer_in_batches {
+  CW_FN void operator()(const crosswarp::device::kernel_context& ctx,
+                        const servers::resp_batch& engine, serve::script* s, int* batches) const {
+    const auto g = ctx.block();
+    std::size_t consumed = 0;
+    std::size_t produced = 0;
+    for (;;) {
+      const servers::step_result r =
+          engine.plain(g, {s->in + consumed, s->in_bytes - consumed}, s->out + produced, s->room);
+      if (r.consumed == 0) break;
+      consumed += r.consumed;
+      produced += r.produced;
+      if (g.rank() == 0) ++*batches;
+    }
+    g.sync();
+    if (g.rank() != 0) return;
+    s->consumed = consumed;
+    s->produced = produced;
+  }
+};
+
 class group_server {
  public:
   explicit group_server(int threads)
@@ -81,6 +103,25 @@ class group_server {
       answers.emplace_back(out[i].read().data(), after[i].produced);
     }
     return answers;
+  }
+
+  /// Plain requests, and in how many batches they were carried out.
+  [[nodiscard]] std::pair<std::string, int> ask_in_batches(const std::string& text) const {
+    constexpr std::size_t out_bytes = 1U << 20U;
+    const crosswarp::buffer<char> in(test_device(), std::span<const char>(text));
+    const crosswarp::buffer<char> out(test_device(), out_bytes);
+    const serve::script one{
+        in.data(), text.size(), text.size(), out_bytes / 2, out.data(), out_bytes, 0, 0, 0, 0};
+    const crosswarp::buffer<serve::script> script(test_device(),
+                                                  std::span<const serve::script>(&one, 1));
+    const crosswarp::buffer<int> batches(test_device(), 1);
+    crosswarp::stream stream(test_device());
+    crosswarp::launch(stream, {.threads = threads_}, answer_in_batches{}, engine_, script.data(),
+                      batches.data());
+    stream.sync();
+    const serve::script after = script.read()[0];
+    EXPECT_EQ(after.consumed, text.size());
+    return {std::string(out.read().data(), after.produced), batches.read()[0]};
   }
 
  private:
@@ -156,19 +197,49 @@ TEST(RespBatch, AnswersAsOneThreadDoes) {
 // What a pipeline sets it gets, and of several values the last one stays.
 TEST(RespBatch, SeesWhatItHasSetItself) {
   const group_server s(8);
-  std::string in = array({"SET", "k", "0"});
-  std::string expected = "+OK\r\n";
-  for (int i = 1; i < 100; ++i) {
+  (void)s.ask_all({array({"SET", "k", "0"})});
+  std::string in;
+  std::string expected;
+  constexpr int pairs = 100;
+  for (int i = 1; i < pairs; ++i) {
     in += array({"GET", "k"}) + array({"SET", "k", std::to_string(i)});
     expected += bulk(std::to_string(i - 1)) + "+OK\r\n";
   }
-  EXPECT_EQ(s.ask_all({in})[0], expected);
+  const auto [answer, batches] = s.ask_in_batches(in);
+  EXPECT_EQ(answer, expected);
+  EXPECT_EQ(batches, (2 * (pairs - 1) + servers::resp_batch::most - 1) / servers::resp_batch::most);
   EXPECT_EQ(s.ask_all({array({"GET", "k"})})[0], bulk("99"));
+}
+
+// Keys of all shards, with values that grow and shrink within their blocks (all have one class).
+TEST(RespBatch, BatchesOfManyKeysAnswerAsOneThreadDoes) {
+  std::mt19937 random(5);
+  const auto one_of = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  constexpr int keys = 40;
+  std::string first;
+  for (int k = 0; k < keys; ++k) {
+    first += array({"SET", "key:" + std::to_string(k), std::string(30, 'x')});
+  }
+  std::string in;
+  for (int i = 0; i < 2000; ++i) {
+    // Long stretches for few keys.
+    const std::string key = "key:" + std::to_string(one_of(i / 200 % 2 == 0 ? keys : 3));
+    const std::string value(static_cast<std::size_t>(26 + one_of(5)),
+                            static_cast<char>('a' + i % 26));
+    in += one_of(3) == 0 ? array({"SET", key, value}) : array({"GET", key});
+  }
+  const server one;
+  (void)one.ask(first);
+  const group_server group(16);
+  (void)group.ask_all({first});
+  const auto [answer, batches] = group.ask_in_batches(in);
+  EXPECT_EQ(answer, one.ask(in).text);
+  EXPECT_LT(batches, 500) << "they are carried out together";
 }
 
 TEST(RespBatch, NobodySeesHalfAValue) {
   const group_server s(4);
-  constexpr int rounds = 150;
+  constexpr int rounds = 800;
   constexpr std::size_t value_bytes = 40;
   std::vector<std::string> in(4);
   for (int k = 0; k < rounds; ++k) {
@@ -179,7 +250,7 @@ TEST(RespBatch, NobodySeesHalfAValue) {
     for (std::size_t i = 2; i < in.size(); ++i) in[i] += array({"GET", "k"});
   }
   (void)s.ask_all({array({"SET", "k", std::string(value_bytes, 'z')})});
-  const auto got = s.ask_all(in, 300);
+  const auto got = s.ask_all(in, 4000);
   for (std::size_t i = 2; i < got.size(); ++i) {
     const std::size_t each = bulk(std::string(value_bytes, 'a')).size();
     ASSERT_EQ(got[i].size(), rounds * each);

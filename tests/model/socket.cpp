@@ -42,6 +42,7 @@ struct plan {
   bool resets = false;        ///< clients end by abort()
   bool slow_answers = false;  ///< until a call has been given up
   std::size_t pages = 32;     ///< of memory for rings
+  unsigned most_log2 = 14;    ///< of a ring; they begin with 12 and grow by 2
   bool lanes = false;         ///< connections go around the worker after some bytes
 };
 
@@ -112,7 +113,7 @@ class model_worker {
  public:
   model_worker(service_memory& s, const plan& p, report* r) : m_(s.m), plan_(p), r_(r) {
     for (std::uint32_t i = 0; i < places; ++i) {
-      all_.emplace_back(m_, s.pool, cw::socket_impl::ring_limits{12, 14}, i);
+      all_.emplace_back(m_, s.pool, cw::socket_impl::ring_limits{12, plan_.most_log2}, i);
     }
   }
 
@@ -516,6 +517,12 @@ TEST_F(SocketModel, AnEndIsAPosition) {
 TEST_F(SocketModel, RingsGoRoundAndGrow) {
   explore(cw::schedule::random(20261116, 60), {.bytes = 14'000});
   explore(cw::schedule::random(20261117, 40), {.bytes = 9000, .resets = true});
+}
+
+/// A receiver that was slow finds two rings more than it knew, and the place of the one that it
+/// knew taken by the second.
+TEST_F(SocketModel, RingsGrowTwice) {
+  explore(cw::schedule::random(20261124, 30), {.bytes = 60'000, .pages = 80, .most_log2 = 16});
 }
 
 /// What one gives back another gets, while both are at work: besides the first rings of all places

@@ -100,6 +100,12 @@ struct poll_item {
   /// where that suffices, as each look is a way over a bus for a GPU.
   std::uint64_t received = 0;
   std::uint64_t sent = 0;
+  handle looked_at = {};  ///< whose marks these are
+
+  /// `word`, one of the two, unless it is of a socket that was here before.
+  [[nodiscard]] CW_FN mark seen(std::uint64_t word) const noexcept {
+    return looked_at == socket ? mark::of(word) : mark{};
+  }
 };
 
 /// The sockets of a service. A plain view, valid while the service lives.
@@ -270,10 +276,12 @@ class service {
   struct watch {
     std::uint64_t activity = 0;  ///< as the leader saw it last
     bool knows = false;          ///< it was seen
+    unsigned wakes = 0;          ///< how often the leader was woken
   };
   template <group G>
   [[nodiscard]] CW_FN status wait_for_news(const G& g, poll_item* items, int n, watch& w,
                                            deadline& by) const noexcept;
+  [[nodiscard]] CW_FN status end_among_news(watch& w, deadline& by) const noexcept;
   [[nodiscard]] CW_FN std::uint32_t take_place(const wait_limits& l) const noexcept;
   [[nodiscard]] CW_FN bool reclaim(std::uint32_t place) const noexcept;
   [[nodiscard]] CW_FN std::int64_t ask(const call_request& r) const noexcept;
