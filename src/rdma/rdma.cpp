@@ -270,7 +270,7 @@ struct endpoint::state_type {
     return shared != nullptr ? shared->taken.size() : count(options.receive_depth);
   }
 
-  /// Who posts hears that it has failed: its doorbell may be another's by now.
+  /// Who posts hears that it has failed.
   void refuse_posts() {
     device::rdma::queue_state failed{};
     failed.fault = static_cast<std::uint64_t>(mlx5::syndrome::flushed);
@@ -280,6 +280,10 @@ struct endpoint::state_type {
   void end() noexcept {
     const bool was_there = pair != nullptr;
     pair.reset();
+    // The doorbell may be another's by now: who rings all the same writes into a queue that nobody
+    // reads. It is cleared before the next pair.
+    view.queues.doorbell = reinterpret_cast<std::uint64_t*>(view.queues.send);
+    view.nic = nullptr;
     if (was_there && shared != nullptr) shared->give_back(view.queues.received);
   }
 

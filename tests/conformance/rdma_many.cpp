@@ -66,6 +66,38 @@ TEST_P(RdmaMany, BatchesSignalledAndNot) {
   }
 }
 
+/// Nobody asks how they end, and the last one is bad.
+struct bad_one_last {
+  CW_FN void operator()(const context& ctx, const view& ep, request good, request bad,
+                        std::uint32_t count, completion* out) const {
+    const auto me = ctx.thread();
+    good.signalled = false;
+    bad.signalled = false;
+    const auto p =
+        ep.post_batch(me, count, [&](std::uint32_t i) { return i + 1 < count ? good : bad; });
+    if (p.outcome != status::ok || ep.submit(me, p.end) != status::ok) return;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      out[i] = ep.wait(me, {status::ok, p.index + i, p.index + i + 1});
+    }
+  }
+};
+
+// Nothing is flushed behind it, so that a collapsed queue tells as much as a ring.
+TEST_P(RdmaMany, AllBeforeAFailureAreDone) {
+  constexpr std::uint32_t count = 8;  // too few for one of them to be signalled in any case
+  const auto d = open();
+  side a(d, options(64));
+  side b(far_of(d), options(64));
+  connect(a, b);
+  cw::buffer<completion> out(test_device(), count);
+  start<by_thread>(bad_one_last{}, a.ep.device(), write_of(a, b, 8), refused_write_of(a, b), count,
+                   out.data());
+  const auto all = out.read();
+  for (std::uint32_t i = 0; i + 1 < count; ++i) EXPECT_EQ(all[i].outcome, status::ok) << i;
+  EXPECT_EQ(all.back().why, syndrome::remote_access);
+  EXPECT_EQ(all.back().index, count - 1);
+}
+
 // ---- counters that wrap
 
 template <class By>
@@ -165,6 +197,34 @@ TEST_P(RdmaMany, WhoPostsAloneAndOthersTakeTurns) {
   const auto sent = a.memory.read();
   const auto got = b.memory.read();
   EXPECT_TRUE(std::equal(got.begin() + 64, got.begin() + 124, sent.begin() + 1));
+}
+
+/// One posts, the other rings for it.
+struct rung_by_the_other {
+  CW_FN void operator()(const context& ctx, const view& ep, request r, completion* out) const {
+    const auto me = ctx.thread();
+    const dev::rdma::sole_producer alone;
+    completion c;
+    for (int i = 0; i < 20 && c.outcome == status::ok; ++i) {
+      const bool by_me = i % 2 == 0;
+      const dev::rdma::posted p = by_me ? ep.post(me, r) : ep.post(alone, r);
+      c.outcome = p.outcome;
+      if (c.outcome == status::ok) c.outcome = by_me ? ep.submit(alone, p.end) : ep.submit(me, p);
+      if (c.outcome == status::ok) c = ep.wait(me, p);
+    }
+    *out = c;
+  }
+};
+
+// One who posts alone rang for what it had posted itself: the wait ended at its deadline.
+TEST_P(RdmaMany, OneWhoPostsAloneRingsForOthersToo) {
+  const auto d = open();
+  side a(d, options(8));
+  side b(far_of(d), options(8));
+  connect(a, b);
+  cw::buffer<completion> out(test_device(), 1);
+  start<by_thread>(rung_by_the_other{}, a.ep.device(soon()), write_of(a, b, 8), out.data());
+  EXPECT_EQ(out.read()[0].outcome, status::ok);
 }
 
 /// The first block posts, all others wait for each entry.

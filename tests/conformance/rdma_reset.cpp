@@ -1,5 +1,7 @@
 // A reset() that throws, over devices that can be told to make no queue pair.
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "conformance/rdma_common.hpp"
 #include "crosswarp/error.hpp"
@@ -98,16 +100,40 @@ TEST_F(RdmaReset, ThatThrowsLeavesAFailedEndpointThatMayBeResetAgain) {
   EXPECT_EQ(b.get<std::uint64_t>(0), a.get<std::uint64_t>(0));
 }
 
+/// In all ways, whatever the post said, as the example in device/rdma.hpp does.
+struct ring_all_the_same {
+  CW_FN void operator()(const context& ctx, const view& ep, request r, status* out) const {
+    const auto me = ctx.thread();
+    const dev::rdma::posted p = ep.post(me, r);
+    (void)ep.update_send_dbr_record(me);
+    (void)ep.ring_doorbell(me);
+    (void)ep.submit(me, p.end);
+    (void)ep.submit(dev::rdma::sole_producer{}, p.end);
+    *out = p.outcome;
+  }
+};
+
+status ring_all(const side& a, const request& r) {
+  cw::buffer<status> out(test_device(), 1);
+  start<by_thread>(ring_all_the_same{}, a.ep.device(soon()), r, out.data());
+  return out.read()[0];
+}
+
 TEST_F(RdmaReset, ThatThrowsLeavesOthersTheirDoorbells) {
   const auto d = open();
   side a(d, {});
   const auto before = a.ep.device().made_of().queues.doorbell;
   refuse(1);
   EXPECT_EQ(thrown_by([&] { a.ep.reset(); }), cw::errc::out_of_memory);
+  // Nobody hears it, and who comes next would: it is not its own, so it failed.
+  EXPECT_EQ(ring_all(a, write_of(a, a, 8)), status::aborted);
   side b(d, {});  // in the place of the one that is gone
   side c(d, {});
   ASSERT_EQ(b.ep.device().made_of().queues.doorbell, before);
   connect(b, c);
+  EXPECT_EQ(ring_all(a, write_of(a, c, 8)), status::aborted);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the NIC looks everywhere meanwhile
+  EXPECT_EQ(b.ep.state(), rdma::endpoint_state::ready);
   EXPECT_EQ(perform_one(a, write_of(a, c, 8), soon()).outcome, status::aborted);
   EXPECT_EQ(perform_one(b, write_of(b, c, 8)).outcome, status::ok);
 }

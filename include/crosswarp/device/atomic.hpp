@@ -2,9 +2,10 @@
 //
 // This is the seam on which everything above stands: the same line becomes `ld.acquire.sys` on a
 // GPU and a std::atomic_ref load on the CPU, so ThreadSanitizer checks the order token that nvcc
-// compiles. Order sits on the operation that needs it. The one fence there is serves interfaces
-// that have a fence of their own (SHMEM), and goes with operations of order `fenced`: then a GPU
-// pays for order once, and on a CPU, where it costs nothing, it still sits on the operations.
+// compiles. Order sits on the operation that needs it. The one fence there is goes with operations
+// of order `fenced`, for interfaces that have a fence of their own (SHMEM) and where several words
+// are ordered at a time (RDMA): then a GPU pays for order once, and on a CPU, where it costs
+// nothing, it still sits on the operations. A GPU's fence orders none of those among themselves.
 #pragma once
 
 #include <concepts>

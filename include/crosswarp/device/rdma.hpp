@@ -140,7 +140,8 @@ struct completion {
 /// A thread that alone posts to an endpoint; in the place of a group, for posts that take no locks
 /// and no atomic operations. As long as one does, nobody else posts to that endpoint, rings or
 /// calls quiet(); who does before or afterwards is ordered with it, by a barrier or by a kernel's
-/// end. Completions are anybody's to read.
+/// end. Completions are anybody's to read. submit() of a `posted` is for its own; what others
+/// posted and did not ring for, submit() of its end tells, too.
 ///   ep.write(sole_producer{}, mine.local(), theirs.remote(), bytes);
 class sole_producer : public thread_group {};
 
@@ -165,6 +166,9 @@ struct queue_state {
 struct cq_state {
   alignas(line_bytes) std::uint64_t lock;
   std::uint64_t index;  ///< of the next to be read; of the send queue's read without the lock, too
+  /// Of the send queue's: as far as `done` was raised with the lock. Who holds it has this; `done`
+  /// itself may come later.
+  std::uint64_t done;
   std::uint64_t idle;   ///< looks in a row that found none
   std::uint64_t ended;  ///< 1: none comes any more; of the receives' queue
 };
@@ -193,7 +197,8 @@ struct shared_places {
 
 /// What the host tells where there is no completion to tell it by; in memory that the device reads.
 struct endpoint_events {
-  std::uint64_t failed;       ///< a syndrome: nothing completes any more
+  /// A syndrome: nothing completes any more. Stored after the last completion.
+  std::uint64_t failed;
   std::uint64_t no_receives;  ///< 1: no receive completes here any more
 };
 
@@ -345,7 +350,8 @@ class basic_endpoint {
   //          failed completion what status_of() says, for everything that was not complete.
 
   // ---- in one call: posts, rings, waits. A write is visible remotely on return, what was read is
-  //      here, and sources are free again.
+  //      here, and sources are free again. (Into a GPU's memory, by an mlx5 adapter: not assured
+  //      yet, see docs/design/rdma.md.)
 
   template <group G>
   [[nodiscard]] CW_FN completion write(const G& g, local_memory from, remote_memory to,
@@ -505,11 +511,13 @@ class basic_endpoint {
   [[nodiscard]] CW_FN status publish_and_submit(const G& g, const posted& p) const noexcept;
   [[nodiscard]] CW_FN impl::place wait_for_room(std::uint32_t blocks) const noexcept;
   CW_FN void ring_at(const posted& p) const noexcept;
+  [[nodiscard]] CW_FN bool is_told(std::uint64_t ready) const noexcept;
   CW_FN void ring(std::uint64_t ready) const noexcept;
+  [[nodiscard]] CW_FN status submit_alone() const noexcept;
   [[nodiscard]] CW_FN status submit_behind(std::uint64_t end) const noexcept;
   [[nodiscard]] CW_FN std::uint64_t ring_for_more(std::uint64_t ready) const noexcept;
   [[nodiscard]] CW_FN std::uint64_t failed_event() const noexcept;
-  CW_FN void hear_event() const noexcept;
+  CW_FN void hear_event(std::uint64_t index, std::uint64_t done) const noexcept;
   struct sent_look {
     std::uint64_t index = 0;  ///< of the completion
     std::uint64_t done = 0;

@@ -152,6 +152,13 @@ class adapter_control final : public mlx5_control {
   [[nodiscard]] std::uint64_t* map_doorbell(device_ref d) override {
     const doorbell_page p = doorbells();
     if (d.kind() == device_kind::cpu) {
+      // A CPU keeps such stores back, and makes one of two: a doorbell would be late, or lost.
+      if (combines_) {
+        throw error(errc::not_supported, "rdma endpoint",
+                    context_->name() +
+                        " has no doorbell that is not write-combining, which kernels on CPU "
+                        "threads need; open it for a GPU, or use the backend verbs");
+      }
       return reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(p.base) + p.offset);
     }
     const std::scoped_lock lock(mutex_);
@@ -177,7 +184,8 @@ class adapter_control final : public mlx5_control {
   /// Not cached where that can be had: a GPU's store is to leave at once.
   page_owner make_page() {
     mlx5dv_devx_uar* p = library_.alloc_uar(context_->context(), MLX5DV_UAR_ALLOC_TYPE_NC);
-    if (p == nullptr) p = library_.alloc_uar(context_->context(), MLX5DV_UAR_ALLOC_TYPE_BF);
+    combines_ = p == nullptr;
+    if (combines_) p = library_.alloc_uar(context_->context(), MLX5DV_UAR_ALLOC_TYPE_BF);
     if (p == nullptr) {
       check(errno, "mlx5dv_devx_alloc_uar",
             context_->name() + "; containers need CAP_SYS_RAWIO or --privileged");
@@ -187,6 +195,7 @@ class adapter_control final : public mlx5_control {
 
   std::shared_ptr<verbs_context> context_;
   const mlx5dv& library_;
+  bool combines_ = false;  ///< the page's stores; before it: make_page() says so
   page_owner page_;
   std::uint32_t domain_ = 0;
   std::uint32_t event_queue_ = 0;

@@ -50,7 +50,7 @@ bool completion_writer::tell(std::uint32_t qpn, const cqe_values& v) {
   overrun_ = true;
   shared(events_->failed)
       .store(static_cast<std::uint64_t>(mlx5::syndrome::local_qp_operation),
-             std::memory_order_relaxed);
+             std::memory_order_release);  // pairs with failed_event()
   if (of_ == of::receives) {
     shared(events_->no_receives)
         .store(1, std::memory_order_release);  // pairs with hears_no_receives()

@@ -78,8 +78,10 @@ CW_FN inline bool basic_endpoint<P>::take_received(completion& c) const noexcept
 template <class P>
 CW_FN inline bool basic_endpoint<P>::hears_no_receives() const noexcept {
   // pairs with the adapter's store: all completions came before
-  return system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(p_.events->no_receives))
-             .load(order::acquire) != 0;
+  const std::uint64_t told =
+      system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(p_.events->no_receives))
+          .load(order::acquire);  // unseen: completions are atomics
+  return told != 0;
 }
 
 template <class P>

@@ -40,18 +40,23 @@ CW_FN inline completion basic_endpoint<P>::not_posted(const posted& p) noexcept 
 /// Why nothing completes any more, where no completion says so; 0: it does.
 template <class P>
 CW_FN inline std::uint64_t basic_endpoint<P>::failed_event() const noexcept {
-  // Relaxed: it orders no data, it only ends waits.
+  // pairs with the adapter's store: all completions came before
   return system_atomic<std::uint64_t>(const_cast<std::uint64_t&>(p_.events->failed))
-      .load(order::relaxed);
+      .load(order::acquire);  // unseen: completions are atomics
 }
 
-/// A failure that has no completion ends all that is not complete. With the lock.
+/// A failure that has no completion ends all that is not complete. With the lock, by who found no
+/// completion at `index`.
 template <class P>
-CW_FN inline void basic_endpoint<P>::hear_event() const noexcept {
+CW_FN inline void basic_endpoint<P>::hear_event(std::uint64_t index,
+                                                std::uint64_t done) const noexcept {
   const std::uint64_t event = failed_event();
   if (event == 0) return;
+  // Some may have come since that look; now none comes any more.
+  typename P::found last;
+  if (P::look(p_.queues.sent, index, done, last)) return;
   completion lost;
-  lost.index = device_atomic<std::uint64_t>(p_.send.state->done).load(order::relaxed);
+  lost.index = done;
   lost.why = static_cast<syndrome>(event & 0xffU);
   impl::latch(p_.send, lost);
 }
@@ -81,7 +86,9 @@ CW_COLD CW_FN bool basic_endpoint<P>::drain_sent(completion* one, const sent_loo
   if (!impl::try_lock(s.lock)) return false;
   const bool collapsed = p_.queues.sent.collapsed;
   const device_atomic<std::uint64_t> index_word(s.index);
+  // Nothing orders `done` before the lock's word: with an old one a completion would be read again.
   std::uint64_t done = device_atomic<std::uint64_t>(q.state->done).load(order::relaxed);
+  if (reached(s.done, done)) done = s.done;
   std::uint64_t index = index_word.load(order::relaxed);
   const bool failed = impl::has_failed(q);
   completion lost;  // the first that failed
@@ -113,9 +120,10 @@ CW_COLD CW_FN bool basic_endpoint<P>::drain_sent(completion* one, const sent_loo
   }
   if (any) {
     s.idle = 0;
+    s.done = done;
     index_word.store(index, order::relaxed);
   } else if (++s.idle % 32 == 0) {  // it may lie across a bus
-    hear_event();
+    hear_event(index, done);
   }
   fence<scope::device>();  // one for both
   if (any) impl::raise_done(q, done, order::fenced);

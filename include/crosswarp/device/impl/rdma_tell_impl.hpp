@@ -6,6 +6,11 @@
 
 namespace crosswarp::device::rdma {
 
+/// With the lock: somebody rang for that, or nothing was ever posted.
+template <class P>
+CW_FN inline bool basic_endpoint<P>::is_told(std::uint64_t ready) const noexcept {
+  return device_atomic<std::uint64_t>(p_.send.state->told).load(order::relaxed) == ready;
+}
 /// With the lock; the record says so already.
 template <class P>
 CW_FN inline void basic_endpoint<P>::ring(std::uint64_t ready) const noexcept {
@@ -30,8 +35,9 @@ template <group G>
 CW_FN inline status basic_endpoint<P>::ring_doorbell(const G& g) const noexcept {
   g.sync();
   return leader_of(g, [&] {
-    return impl::tell(p_.send, impl::untold(p_.send), p_.limits,
-                      [&](std::uint64_t ready) { ring(ready); });
+    return impl::tell(p_.send, impl::untold(p_.send), p_.limits, [&](std::uint64_t ready) {
+      if (!is_told(ready)) ring(ready);
+    });
   });
 }
 /// By one thread, whatever was posted and rung for before.
@@ -39,20 +45,26 @@ template <class P>
 CW_COLD CW_FN status basic_endpoint<P>::submit_behind(std::uint64_t end) const noexcept {
   return impl::tell(p_.send, end, p_.limits, [&](std::uint64_t& ready) {
     ready = impl::collect(p_.send, ready);
-    if (device_atomic<std::uint64_t>(p_.send.state->told).load(order::relaxed) == ready) return;
+    if (is_told(ready)) return;
     P::write_send_record(p_.queues, ready);
     ring(ready);
   });
 }
+/// By one who posts alone: for what it posted, which is all there is.
+template <class P>
+CW_FN inline status basic_endpoint<P>::submit_alone() const noexcept {
+  const std::uint64_t ready = p_.send.state->ready;
+  P::write_send_record(p_.queues, ready);
+  ring(ready);
+  return status::ok;
+}
 template <class P>
 template <group G>
 CW_FN inline status basic_endpoint<P>::submit([[maybe_unused]] const G& g,
-                                              [[maybe_unused]] std::uint64_t end) const noexcept {
+                                              std::uint64_t end) const noexcept {
   if constexpr (impl::is_sole<G>) {
-    const std::uint64_t ready = p_.send.state->ready;
-    P::write_send_record(p_.queues, ready);
-    ring(ready);
-    return status::ok;
+    // What others posted before is not in `ready`.
+    return reached(p_.send.state->ready, end) ? submit_alone() : submit_behind(end);
   } else {
     g.sync();
     return leader_of(g, [&] { return submit_behind(end); });
@@ -76,7 +88,7 @@ template <group G>
 CW_FN inline status basic_endpoint<P>::submit(const G& g, const posted& p) const noexcept {
   if (p.outcome != status::ok) return p.outcome;
   if constexpr (impl::is_sole<G>) {
-    return submit(g, p.end);
+    return submit_alone();  // its own: to look whether it is would make each post longer
   } else {
     g.sync();
     return leader_of(g, [&] {
