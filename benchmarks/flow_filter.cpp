@@ -195,6 +195,25 @@ std::uint64_t checksum(const std::vector<std::span<const int>>& pieces) {
 }
 
 /// What comes by copies is copied to `output`, unless that is empty; else it is there already.
+kept_numbers gathered(const course& c, flow::link sink, std::span<int> output) {
+  kept_numbers kept;
+  for (;;) {
+    const auto got = sink.receive().get();
+    if (got.empty()) return kept;
+    got.sync();
+    const auto values = got.as<int>();
+    if (c.in_place) {
+      kept.pieces.push_back(values);
+    } else if (!output.empty()) {
+      const auto into = output.subspan(kept.count, values.size());
+      std::copy(values.begin(), values.end(), into.begin());
+      kept.pieces.push_back(into);
+    }
+    kept.count += values.size();
+    sink.release(got);
+  }
+}
+
 kept_numbers by_dataflow(const course& c, std::span<const int> input, std::span<int> output) {
   flow::context ctx(std::vector<device_ref>(static_cast<std::size_t>(c.workers()), c.on));
   const auto deal = ctx.router(1, c.workers(), flow::any_available());
@@ -202,47 +221,36 @@ kept_numbers by_dataflow(const course& c, std::span<const int> input, std::span<
   const std::size_t bytes = c.packet() * sizeof(int);
   flow::link source = ctx.link(c.home(ctx), deal, bytes, 1);
   flow::link sink = ctx.link(gather, c.home(ctx), bytes, 4, c.way());
+  std::vector<flow::link> in;
+  std::vector<flow::link> out;
   std::vector<filtering> filters;
-  for (int w = 0; w < c.workers(); ++w) filters.emplace_back(c.on);
-  std::vector<std::thread> threads;
   for (const auto d : ctx.devices()) {
-    threads.emplace_back([&ctx, &f = filters[static_cast<std::size_t>(d.index())], c, output,
-                          in = ctx.link(deal, d, bytes, 2, c.way()),
-                          out = ctx.link(d, gather, bytes, 2)] {
-      try {
-        if (c.in_place) {
-          work_in_place(f, in, out, output);
-        } else {
-          work_on_copies(f, in, out);
-        }
-      } catch (const std::exception& e) {
-        ctx.abort(e.what());
-      }
-    });
+    in.push_back(ctx.link(deal, d, bytes, 2, c.way()));
+    out.push_back(ctx.link(d, gather, bytes, 2));
+    filters.emplace_back(c.on);
   }
+  const auto work = [&](std::size_t w) {
+    try {
+      if (c.in_place) {
+        work_in_place(filters[w], in[w], out[w], output);
+      } else {
+        work_on_copies(filters[w], in[w], out[w]);
+      }
+    } catch (const std::exception& e) {
+      ctx.abort(e.what());
+    }
+  };
   kept_numbers kept;
+  std::vector<std::thread> threads;
   std::exception_ptr failed;
   try {
+    for (std::size_t w = 0; w < filters.size(); ++w) threads.emplace_back(work, w);
     const auto begin = steady_clock::now();
     (void)source.send({input.data(), input.size_bytes()});
     source.shutdown();
-    for (;;) {
-      const auto got = sink.receive().get();
-      if (got.empty()) break;
-      got.sync();
-      const auto values = got.as<int>();
-      if (c.in_place) {
-        kept.pieces.push_back(values);
-      } else if (!output.empty()) {
-        const auto into = output.subspan(kept.count, values.size());
-        std::copy(values.begin(), values.end(), into.begin());
-        kept.pieces.push_back(into);
-      }
-      kept.count += values.size();
-      sink.release(got);
-    }
+    kept = gathered(c, sink, output);
     kept.seconds = seconds_since(begin);
-  } catch (const error& e) {
+  } catch (const std::exception& e) {
     failed = std::current_exception();
     ctx.abort(e.what());
   }

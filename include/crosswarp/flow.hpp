@@ -227,8 +227,10 @@ class link {
   /// An empty segment is done at once, and nobody hears of it.
   /// When the future's get() throws, the rest of the segment is withdrawn: nothing more is given
   /// out, and get() returns to its caller when copies that were queued have ended, or after a
-  /// second. After an abort nothing is given out of any send. Packets that are lent stay with their
-  /// receivers.
+  /// second. Packets that are lent stay with their receivers.
+  /// After an abort nothing is given out of any send: from when abort() has returned, or get(),
+  /// sync() or send_buffer() has thrown. A call of the world's own, as barrier(), may throw a
+  /// moment before that; memory that was made before the context outlives whatever copies from it.
   /// Throws error(invalid_argument) after shutdown(), at the wrong end or rank, and before all
   /// links of the router are made.
   future<completion> send(const segment& s, const completion& ready = {});

@@ -27,7 +27,8 @@ struct divided_options {
   method how = method::automatic;
   /// The rank's kernel; 0: one thread on a CPU, on a GPU a block for each of its share of the
   /// multiprocessors, of 128 threads for a worklist, in rounds of 1024, or of 512 where vertices
-  /// have fewer than eight edges on average. At most 32 threads, or a multiple of that.
+  /// have fewer than eight edges on average (of fewer for more blocks than that share). At most 32
+  /// threads, or a multiple of that.
   int blocks = 0;
   int threads = 0;
   /// Places of each worker's queue, a power of two; 0: 4096 on a CPU, 256 on a GPU, which has many.
@@ -36,8 +37,8 @@ struct divided_options {
   /// each vertex that the rank knows, shared among its workers, and 65536.
   std::uint64_t spill = 0;
   /// How much farther than the nearest paths may be that are followed with them; 0: 64 times the
-  /// mean length of an edge (on a GPU 256 times), divided by the square of the mean number of edges
-  /// of a vertex.
+  /// mean length of an edge (in rounds on a GPU 256 times), divided by the square of the mean
+  /// number of edges of a vertex.
   distance delta = 0;
   /// How items of worklists go from rank to rank.
   routing route = routing::direct;

@@ -136,7 +136,7 @@ bool station::hand_out() {
   return moved;
 }
 
-bool station::is_broken() const {
+bool station::is_broken() const noexcept {
   return device::impl::read_fault(faults_) != 0;
 }
 

@@ -48,7 +48,8 @@ class station {
 
   // ---- with the lock held
 
-  [[nodiscard]] bool copies() const noexcept { return copies_; }
+  /// Also not from when the world is broken: not everybody who hears of it calls stop_copies().
+  [[nodiscard]] bool copies() const noexcept { return copies_ && !is_broken(); }
   void post(int rank, const message& m);
   /// When `c` has passed, and `*failed` is ok; else the world is aborted.
   void post_after(const completion& c, const status* failed, int rank, const message& m);
@@ -73,7 +74,7 @@ class station {
   bool work();
   bool post_what_is_due();
   bool hand_out();
-  [[nodiscard]] bool is_broken() const;
+  [[nodiscard]] bool is_broken() const noexcept;
   void break_world(const std::string& why) noexcept;
   void stop() noexcept;
 

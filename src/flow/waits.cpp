@@ -49,7 +49,7 @@ std::string awaited::missing() const {
            ": do its senders still send, and shut down?";
   }
   return "the " + std::to_string(bytes) + " bytes that went into " + at("input ") +
-         " were not all taken: no receiver has a free buffer; does it receive and release?";
+         " were not all taken, or, if lent, not all released: does a receiver receive and release?";
 }
 
 // ---- how

@@ -44,6 +44,16 @@ inline int workers_of(const launch_shape& s) noexcept {
 
 /// Threads of a block in rounds, for which the compiler leaves enough registers.
 inline constexpr int most_threads_of_rounds = 1024;
+/// On a GPU: as many as a block can have, since they wait for memory most of the time; half as many
+/// where vertices have few edges, for then rounds are many and short, and blocks meet sooner.
+/// Blocks should be few because they meet in each round; of more than there are multiprocessors
+/// each is smaller, since all have to be there at once.
+inline int threads_of_rounds(bool is_dense, int blocks, int multiprocessors) noexcept {
+  int threads = is_dense ? most_threads_of_rounds : most_threads_of_rounds / 2;
+  const auto room = std::int64_t{multiprocessors} * most_threads_of_rounds;
+  while (threads > device::warp_group::width && std::int64_t{blocks} * threads > room) threads /= 2;
+  return threads;
+}
 
 /// Items that each worker may spill. A vertex may be in several when better news of it come in
 /// quick succession. No list takes more than it can.
@@ -179,14 +189,17 @@ struct divided::state {
   partition p;
   std::vector<vertex> was;  ///< by vertex: its number before it was renumbered; empty: the same
   divided_options options;
-  launch_shape shape;  ///< of worklists
+  int multiprocessors;  ///< that are this rank's
+  launch_shape shape;   ///< of worklists
   launch_shape shape_of_rounds;
   part mine;
   device_ref device;
   std::optional<rows> all_rows;
   buffer<vertex> first;
   buffer<status> outcomes;
-  distance delta;
+  distance delta;  ///< of worklists
+  /// What a GPU pays for is rounds more than edges: with a larger step there are fewer of them.
+  distance delta_of_rounds;
   weight longest;  ///< of edges
 
   // Of own vertices; each is made when it is first asked for.

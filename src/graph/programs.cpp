@@ -1,4 +1,5 @@
 #include "graph/divided_state.hpp"
+#include "world/launch.hpp"
 
 namespace crosswarp::graph {
 namespace {
@@ -80,13 +81,20 @@ struct run_components {
   }
 };
 
-/// Their grids have to be there at once, and are as large on all ranks.
-int ranks_of_one_device(world& w) {
-  const auto all = w.allgather(world_impl::gathered_ranks(w.state()));
-  return *std::max_element(all.begin(), all.end());
+/// Of each rank's device, when the grids of all that share it have to be there at once, and are as
+/// large on all ranks. Processes under MPS are perhaps told of their share only, and then have less
+/// than they could: too few blocks are slow, too many wait for ever.
+int multiprocessors_of_a_rank(world& w) {
+  int mine = 1;
+  for (const device_info& d : devices()) {
+    if (d.device == w.options().device) mine = d.multiprocessors;
+  }
+  const auto all = w.allgather(mine);
+  const int least = *std::min_element(all.begin(), all.end());
+  return std::max(1, least / world_impl::ranks_of_one_device(w));
 }
 
-launch_shape shape_of(world& w, const divided_options& o) {
+launch_shape shape_of(const world& w, const divided_options& o, int multiprocessors) {
   if (o.blocks < 0 || o.threads < 0) throw refuse("divided", "blocks and threads: not negative");
   launch_shape shape{.blocks = o.blocks, .threads = o.threads};
   const bool gpu = w.options().device.kind() == device_kind::cuda;
@@ -97,40 +105,26 @@ launch_shape shape_of(world& w, const divided_options& o) {
     throw refuse("divided", std::to_string(shape.threads) + " threads: at most " +
                                 std::to_string(warp) + ", or a multiple of it");
   }
-  const int ranks = ranks_of_one_device(w);
-  if (shape.blocks == 0) {
-    shape.blocks = 1;
-    for (const device_info& d : devices()) {
-      if (gpu && d.device == w.options().device) {
-        shape.blocks = std::max(1, d.multiprocessors / ranks);
-      }
-    }
-  }
+  if (shape.blocks == 0) shape.blocks = gpu ? multiprocessors : 1;
   return shape;
 }
-/// As many threads on a GPU as a block can have, since they wait for memory most of the time; half
-/// as many where vertices have few edges, for then rounds are many and short, and blocks meet
-/// sooner. Blocks are few because they meet in each round. (A worklist has fewer threads: each of
-/// its warps has a queue and memory of its own.)
+/// A worklist has fewer threads: each of its warps has a queue and memory of its own.
 launch_shape shape_of_rounds_on(const world& w, const csr& g, const divided_options& o,
-                                launch_shape shape) {
+                                int multiprocessors, launch_shape shape) {
   if (w.options().device.kind() != device_kind::cuda || o.threads != 0) return shape;
   const bool is_dense = g.edges() >= 8 * std::uint64_t{g.vertices()};
-  shape.threads = is_dense ? most_threads_of_rounds : most_threads_of_rounds / 2;
+  shape.threads = threads_of_rounds(is_dense, shape.blocks, multiprocessors);
   return shape;
 }
 
-/// Mean lengths (64, on a GPU 256), divided by the square of the mean number of edges of a vertex:
-/// where that is large, near vertices are many. Tried on the graphs of `crosswarp bench graph`.
-/// What a GPU pays for is rounds more than edges, and with four times the step there are fewer
-/// rounds.
-distance default_delta(const csr& g, device_kind on) {
+/// So many mean lengths, divided by the square of the mean number of edges of a vertex: where that
+/// is large, near vertices are many. Tried on the graphs of `crosswarp bench graph`.
+distance default_delta(const csr& g, double lengths) {
   if (g.edges() == 0) return 1;
   double sum = 0;
   for (const weight l : g.lengths()) sum += l;
   const auto edges = static_cast<double>(g.edges());
   const double degree = edges / g.vertices();
-  const double lengths = on == device_kind::cuda ? 256 : 64;
   return static_cast<distance>(std::clamp(lengths * sum / edges / (degree * degree), 1.0, 0x1p62));
 }
 
@@ -214,13 +208,16 @@ divided::state::state(world& on, const csr& whole, const partition& how, const d
       p(checked(how, on, whole)),
       was(std::move(before)),
       options(o),
-      shape(shape_of(on, o)),
-      shape_of_rounds(shape_of_rounds_on(on, whole, o, shape)),
+      multiprocessors(multiprocessors_of_a_rank(on)),
+      shape(shape_of(on, o, multiprocessors)),
+      shape_of_rounds(shape_of_rounds_on(on, whole, o, multiprocessors, shape)),
       mine(take_part(whole, how, on.rank())),
       device(on.options().device),
       first(on_device(device, how.first)),
       outcomes(device, static_cast<std::size_t>(shape.blocks)),
-      delta(o.delta == 0 ? default_delta(whole, device.kind()) : o.delta),
+      delta(o.delta == 0 ? default_delta(whole, 64) : o.delta),
+      delta_of_rounds(o.delta == 0 && device.kind() == device_kind::cuda ? default_delta(whole, 256)
+                                                                         : delta),
       longest(longest_of(whole)) {
   expect_equal_parts(w, g, p, was);
   if (parts() == 1) static_cast<void>(this->whole());

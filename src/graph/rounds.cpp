@@ -449,7 +449,7 @@ run_report divided::state::sssp_in_rounds(vertex source) {
                                    own.staged[i].counts.data(),
                                    m.edges(k),
                                    source,
-                                   delta};
+                                   delta_of_rounds};
   });
 }
 

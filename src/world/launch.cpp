@@ -1,4 +1,12 @@
 // What a launch on a world needs of it.
+#include "launch.hpp"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "core/machine.hpp"
+#include "crosswarp/options.hpp"
 #include "exec/cpu/executor.hpp"
 #include "state.hpp"
 
@@ -6,6 +14,28 @@ namespace crosswarp::world_impl {
 
 int gathered_ranks(const state& s) noexcept {
   return s.together ? s.together->size() : 1;
+}
+
+std::string gpu_name(int ordinal, const std::optional<std::string>& visible) {
+  if (!visible) return std::to_string(ordinal);
+  std::istringstream all(*visible);
+  std::string name;
+  for (int i = 0; i <= ordinal; ++i) std::getline(all, name, ',');
+  return name;
+}
+
+int ranks_of_one_device(world& w) {
+  const device_ref d = w.options().device;
+  std::string mine = machine_name() + "/";  // also where ranks pretend to be on several
+  mine += d.kind() == device_kind::cuda
+              ? gpu_name(d.ordinal(), options::read("CUDA_VISIBLE_DEVICES"))
+              : d.name();
+  std::map<std::vector<std::byte>, int> ranks;
+  int most = 0;
+  for (const auto& theirs : w.allgather(std::as_bytes(std::span(mine)))) {
+    most = std::max(most, ++ranks[theirs]);
+  }
+  return most;
 }
 
 launch_note::launch_note(state& s) noexcept : of_(s), began_(s.trace ? device::trace_ticks() : 0) {}

@@ -198,6 +198,11 @@ TEST(FlowLent, WaitsEndAtTheDeadlineAndWhenTheContextIsAborted) {
   const auto sent = l.send(all_of(source));
   const auto got = l.receive().get();
   expect_error([&] { (void)sent.get(); }, cw::errc::timeout, "20 ms");
+  auto wide = one_way(ctx, 4);
+  const auto all = wide.send(all_of(source));
+  (void)wide.receive().get();
+  (void)wide.receive().get();
+  expect_error([&] { (void)all.get(); }, cw::errc::timeout, "if lent, not all released");
   l.release(got);
   EXPECT_FALSE(l.receive().ready()) << "the rest was withdrawn";
   const auto again = l.send(all_of(source));

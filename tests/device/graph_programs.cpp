@@ -6,12 +6,15 @@
 
 #include <cmath>
 
+#include "crosswarp/device/graph_rounds.hpp"
 #include "graph/divided_state.hpp"
 #include "support/worlds.hpp"
+#include "world/launch.hpp"
 
 namespace {
 
 namespace cw = crosswarp;
+namespace dev = crosswarp::device;
 namespace gr = crosswarp::graph;
 using testing::HasSubstr;
 
@@ -40,6 +43,28 @@ std::vector<named_graph> graphs(int scale) {
       {"kron", with(gr::kronecker({.scale = scale, .degree = 8})), 5},
       {"uniform", with(gr::uniform({.scale = scale, .degree = 4})), 50},
   };
+}
+
+std::string line(int from, int to, int length) {
+  return std::to_string(from) + " " + std::to_string(to) + " " + std::to_string(length) + "\n";
+}
+
+/// Two vertices of more edges than are one warp's. A way to them is the shorter the more steps it
+/// has: so they have news in each second round, and each time together with other vertices, of
+/// which there are more than warps.
+named_graph hubs() {
+  constexpr int paths = 8;
+  constexpr int steps = 12;
+  constexpr int source = 2 + paths * steps;
+  std::string edges = line(0, 1, 5000);
+  for (int i = 0; i < paths * steps; ++i) {
+    edges += line(i < paths ? source : 2 + i - paths, 2 + i, 1);
+  }
+  for (int step = 0; step < steps; step += 2) {
+    for (const int hub : {0, 1}) edges += line(2 + step * paths, hub, 1000 - 50 * step);
+  }
+  for (int leaf = 0; leaf < 1700; ++leaf) edges += line(leaf < 1100 ? 0 : 1, source + 1 + leaf, 5);
+  return {"hubs", text(edges, true), source};
 }
 
 void expect_close(const std::vector<double>& got, const std::vector<double>& want, double most) {
@@ -114,11 +139,10 @@ TEST_P(GraphPrograms, AgreeWithSeveralWorkersAndTinyQueues) {
       check_all(w, n, {.how = GetParam(), .blocks = 3, .queue = 2});
     }
     // More edges than are one warp's, which worklists do not know.
-    std::string star;
-    for (int leaf = 1; leaf <= 1100; ++leaf) star += "0 " + std::to_string(leaf) + " 5\n";
     if (GetParam() == gr::method::rounds) {
-      check_all(w, {"star", text(star + "7 8 1\n", true), 3},
-                {.how = GetParam(), .blocks = 2, .threads = 3});
+      const gr::divided_options far{
+          .how = GetParam(), .blocks = 2, .threads = 3, .delta = 1U << 20U};
+      check_all(w, hubs(), far);
     }
     // By blocks of two warps.
     check_all(w, {"kron", gr::with_lengths(gr::kronecker({.scale = 9, .degree = 4}), 1), 1},
@@ -126,6 +150,97 @@ TEST_P(GraphPrograms, AgreeWithSeveralWorkersAndTinyQueues) {
     // By warps of three.
     check_all(w, {"kron", gr::with_lengths(gr::kronecker({.scale = 5, .degree = 4}), 1), 1},
               {.how = GetParam(), .blocks = 2, .threads = 3, .queue = 16});
+  });
+}
+
+/// Notes each edge, with what its vertex stands for, as often as it is followed. In some rounds the
+/// queue is so short that each vertex is one warp's.
+struct follow_often {
+  static constexpr int rounds = 8;
+  static constexpr int short_rounds = 3;
+  static constexpr gr::vertex short_queue = 2;
+  CW_FN static bool is_short(int round) { return round % 3 == 0; }
+
+  CW_FN void operator()(const dev::kernel_context& ctx, const dev::world& w,
+                        const dev::symmetric<dev::graph::round_words>& words,
+                        const dev::graph::part& p, const dev::graph::edge_pieces& many,
+                        const gr::vertex* queue, std::uint32_t* noted, cw::status* out) const {
+    const dev::graph::rounds all(ctx, w, words, false);
+    const cw::status s = dev::with_warp(ctx, [&](const auto& g) {
+      dev::graph::impl::edge_followers followers(all, g, p, many);
+      const auto note = [&](bool have, std::uint64_t value, gr::vertex, std::uint64_t edge) {
+        if (!have) return;
+        dev::device_atomic<std::uint32_t>(noted[edge])
+            .fetch_add(static_cast<std::uint32_t>(value), dev::order::relaxed);
+      };
+      const auto value = [](gr::vertex v) { return std::uint64_t{v} + 1; };
+      const dev::graph::impl::edge_rules rules{[](gr::vertex) {}, value, note};
+      cw::status of = cw::status::ok;
+      for (int i = 0; i < rounds && of == cw::status::ok; ++i) {
+        of = followers.follow(queue, is_short(i) ? short_queue : p.count, nullptr, rules);
+        if (of == cw::status::ok) of = all.meet_own();
+      }
+      return of;
+    });
+    if (ctx.grid().rank() == 0) *out = s;
+  }
+};
+
+void expect_each_edge_is_followed(cw::world& w, const cw::launch_shape& shape) {
+  SCOPED_TRACE(std::to_string(shape.blocks) + " blocks of " + std::to_string(shape.threads));
+  constexpr gr::vertex count = 300;
+  const auto degree = [](gr::vertex v) -> std::uint64_t {
+    // Rows that are cut side by side, one that is just not cut, and one into whole pieces.
+    if (v >= 150 && v <= 152) return 512 + (v - 150) * 50;
+    return v == 1 ? 1100 : v == count - 1 ? 1024 : v % 5;
+  };
+  gr::part p;
+  p.count = count;
+  p.first = 0;
+  p.offsets = {0};
+  std::vector<gr::vertex> queue;
+  std::vector<std::uint32_t> expected;
+  for (gr::vertex v = 0; v < count; ++v) {
+    const int times =
+        follow_often::rounds - (v < follow_often::short_queue ? 0 : follow_often::short_rounds);
+    expected.insert(expected.end(), degree(v), (v + 1) * static_cast<std::uint32_t>(times));
+    p.offsets.push_back(expected.size());
+    queue.push_back(v);
+  }
+  p.targets.assign(expected.size(), 0);
+  const auto device = w.options().device;
+  const gr::rows rows(device, p);
+  const auto first = gr::on_device<gr::vertex>(device, {0, count});
+  const auto vertices = gr::on_device(device, queue);
+  // More than it takes: pieces of an old round would be followed, and not lie in others' memory.
+  const cw::buffer<dev::graph::edge_pieces::piece> pieces(device, 1000);
+  const auto noted = gr::on_device(device, std::vector<std::uint32_t>(expected.size()));
+  const auto out = gr::on_device(device, std::vector{cw::status::timeout});
+  cw::symmetric_buffer<dev::graph::round_words> words(w, 1);
+  words.write(std::vector<dev::graph::round_words>(1));
+  cw::launch(w, shape, follow_often{}, w.device(), words.device(), rows.view(first, 0, 1),
+             dev::graph::edge_pieces{pieces.data(), 1100}, vertices.data(), noted.data(),
+             out.data());
+  w.stream().sync();
+  EXPECT_EQ(out.read()[0], cw::status::ok);
+  EXPECT_EQ(noted.read(), expected);
+}
+
+TEST(GraphProgramsOfAnyKind, EachEdgeIsFollowedOnceInEachRound) {
+  on_ranks(1, [](cw::world& w) {
+    expect_each_edge_is_followed(w, {.blocks = 1, .threads = 1});
+    expect_each_edge_is_followed(w, {.blocks = 2, .threads = 3});
+    expect_each_edge_is_followed(w, {.blocks = 1, .threads = 64});
+  });
+}
+
+// With the shape that a GPU's rank has by default warps have one vertex at a time of a small graph.
+TEST(GraphProgramsOfAnyKind, AgreeWithMoreVerticesThanAGpuHasWarps) {
+  const int scale = test_device().kind() == cw::device_kind::cuda ? 16 : 7;
+  on_ranks_by(gr::method::rounds, 2, [&](cw::world& w) {
+    for (const named_graph& n : graphs(scale)) {
+      if (n.name == "kron" || n.name == "uniform") check_all(w, n, {.how = gr::method::rounds});
+    }
   });
 }
 
@@ -305,6 +420,26 @@ TEST(GraphProgramsOfAnyKind, NoGraphAsksForMoreThanAListTakes) {
   EXPECT_EQ(gr::spill_for(1000, 2), 2000U + 65536U);
   EXPECT_EQ(gr::spill_for(std::uint64_t{1} << 28U, 1), std::uint64_t{1} << 30U);
   EXPECT_EQ(gr::spill_for(~gr::vertex{0}, 1), cw::worklist_impl::most_items);
+}
+
+// Processes counted themselves alone: on one GPU their blocks then waited for each other for ever.
+TEST(GraphProgramsOfAnyKind, RanksThatShareADeviceAreCountedAlsoAsProcesses) {
+  using cw::world_impl::gpu_name;
+  on_ranks(3, [](cw::world& w) { EXPECT_EQ(cw::world_impl::ranks_of_one_device(w), w.size()); });
+  EXPECT_EQ(gpu_name(2, {}), "2");
+  EXPECT_EQ(gpu_name(0, "3"), "3") << "each process sees one";
+  EXPECT_EQ(gpu_name(1, "3,GPU-1f,5"), "GPU-1f");
+  EXPECT_EQ(gpu_name(2, "3,GPU-1f,5"), "5");
+}
+
+// With twice as many blocks as multiprocessors, none fitted.
+TEST(GraphProgramsOfAnyKind, AllBlocksOfAGpuAreThereAtOnce) {
+  EXPECT_EQ(gr::threads_of_rounds(true, 132, 132), 1024);
+  EXPECT_EQ(gr::threads_of_rounds(false, 132, 132), 512);
+  EXPECT_EQ(gr::threads_of_rounds(true, 265, 132), 256);
+  EXPECT_EQ(gr::threads_of_rounds(false, 264, 132), 512);
+  EXPECT_EQ(gr::threads_of_rounds(true, 132, 44), 256);
+  EXPECT_EQ(gr::threads_of_rounds(true, 1'000'000, 132), dev::warp_group::width);
 }
 
 TEST(GraphProgramsOfAnyKind, WhatCannotBeIsRefused) {
