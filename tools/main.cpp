@@ -350,7 +350,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("tune")) return tool::tune(tune);
     if (app.got_subcommand("graph")) return tool::run_graph(graph);
     if (app.got_subcommand("bench-rank")) return tool::bench_rank(rank);
-  } catch (const crosswarp::error& e) {
+  } catch (const std::exception& e) {
     fmt::print(stderr, "crosswarp: {}\n", e.what());
     return 2;
   }
