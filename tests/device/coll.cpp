@@ -269,7 +269,9 @@ void special_numbers(cw::world& w) {
                     : std::is_same_v<T, dev::fp8_e4m3> ? A(448)
                     : std::is_same_v<T, dev::fp8_e5m2> ? A(57344)
                                                        : std::numeric_limits<A>::max() / 2;
-  const std::vector<A> all = {inf, -inf, nan, 0, A(-0.0), 1, -3, largest, -largest};
+  // Added to the largest number this is nearer to what would follow it than to it.
+  const A little = std::is_same_v<T, dev::fp8_e5m2> ? A(6144) : A(24);
+  const std::vector<A> all = {inf, -inf, nan, 0, A(-0.0), 1, -3, largest, -largest, little};
   std::vector<T> in[2];
   for (const A a : all) {
     for (const A b : all) {

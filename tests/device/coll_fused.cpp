@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
+#include <thread>
 
 #include "crosswarp/coll.hpp"
 #include "crosswarp/launch.hpp"
@@ -26,6 +29,13 @@ template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+template <class T>
+std::vector<T> read_from(cw::world& w, const T* from, std::size_t count) {
+  std::vector<T> all(count);
+  cw::exec::copy_now(w.options().device, all.data(), from, count * sizeof(T));
+  return all;
 }
 
 /// Numbers like activations: other ones on each rank, a few far out.
@@ -327,73 +337,136 @@ TYPED_TEST(Fused, RmsNormInPlaceAndOnSymmetricMemory) {
   });
 }
 
+// A host chooses what a GPU is to run, and said of any memory that whole tiles may lie there.
+TYPED_TEST(Fused, RmsNormOfMemoryThatIsNotAligned) {
+  using T = TypeParam;
+  with_ranks(2, [](cw::world& w) {
+    constexpr std::size_t hidden = 4096;
+    norm_setup<T> t(w, 1, hidden);
+    EXPECT_TRUE((dev::impl::norm_row<T>{t.call(), 0}.is_whole()));
+    t.by_host(t.call());
+    const auto out = t.out.read();
+    const auto residual_out = t.residual_out.read();
+    cw::buffer<T> moved(w.options().device, hidden + 1);
+    const auto one_further = [&](const cw::buffer<T>& from) {
+      auto all = from.read();
+      all.insert(all.begin(), T{});
+      moved.write(all);
+      return moved.data() + 1;
+    };
+    const std::vector<std::function<void(dev::rms_norm_rows<T>&)>> moves = {
+        [&](auto& c) { c.in = one_further(t.in); },
+        [&](auto& c) { c.residual = one_further(t.residual); },
+        [&](auto& c) { c.weight = one_further(t.weight); },
+        [&](auto& c) { c.out = one_further(t.out); },
+        [&](auto& c) { c.residual_out = one_further(t.residual_out); },
+    };
+    for (const auto& move : moves) {
+      t.clear();
+      auto c = t.call();
+      move(c);
+      EXPECT_FALSE((dev::impl::norm_row<T>{c, 0}.is_whole()));
+      t.by_host(c);
+      EXPECT_TRUE(same_bits(read_from(w, c.out, hidden), out));
+      EXPECT_TRUE(same_bits(read_from(w, c.residual_out, hidden), residual_out));
+    }
+  });
+}
+
 // ---- rows that blocks share, and rows in registers
 
 // A GPU's host makes rows so by itself, in the tests above and below; here a CPU's threads do.
 #if !defined(__CUDACC__)
 
 template <class T>
-struct shared_norm_kernel {
+CW_FN dev::impl::norm_row<T> row_of(const dev::rms_norm_rows<T>& all, std::size_t i) {
+  return {all, i * all.hidden};
+}
+template <class T, class F>
+CW_FN dev::impl::quantised_row<T, F> row_of(const dev::quantise_rows<T, F>& all, std::size_t i) {
+  return {all, i};
+}
+
+/// Block `other` does not come if `hidden` is 0, else its row is so long.
+struct odd_block {
+  int other = -1;
+  std::size_t hidden = 0;
+};
+
+/// `of` blocks make each row. `Held`: units of a warp at most; 2 is what the host takes.
+template <int Held, class Rows>
+struct shared_kernel {
   static constexpr int max_threads = 512;
-  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all,
-                        const dev::rms_norm_rows<T>& rows, int of, int warps, status* out) const {
-    const auto row = static_cast<std::size_t>(k.block_index() / of);
-    const status s = dev::impl::make_row<4>(
-        k.block(), all.channel(k.block_index()), dev::impl::norm_row<T>{rows, row * rows.hidden},
-        rows.hidden, dev::share{k.block_index() % of, of}, warps);
-    if (k.thread_index() == 0) out[k.block_index()] = s;
+  CW_FN void operator()(const dev::kernel_context& k, const dev::coll& all, const Rows& rows,
+                        int of, int warps, odd_block odd, status* out) const {
+    const int b = k.block_index();
+    const std::size_t hidden = b == odd.other ? odd.hidden : rows.hidden;
+    if (hidden == 0) return;
+    const status s = dev::impl::make_row<Held>(k.block(), all.channel(b),
+                                               row_of(rows, static_cast<std::size_t>(b / of)),
+                                               hidden, dev::share{b % of, of}, warps);
+    if (k.thread_index() == 0) out[b] = s;
   }
 };
 
-/// A rank's two rows, each made by `of` blocks.
-template <class T>
-struct shared_setup {
-  norm_setup<T> t;
-  int of;
-  int warps;
-  std::vector<T> out;
-  std::vector<T> residual_out;
+/// What each block made of it.
+template <int Held, class Rows>
+std::vector<status> share_rows(cw::world& w, const cw::coll& all, const Rows& rows, int of,
+                               int warps, odd_block odd = {}) {
+  const int blocks = static_cast<int>(rows.rows) * of;
+  const cw::buffer<status> outcome(w.options().device, static_cast<std::size_t>(blocks));
+  cw::launch(w.stream(), {.blocks = blocks, .threads = 32 * warps + 32},
+             shared_kernel<Held, Rows>{}, all.device(), rows, of, warps, odd, outcome.data());
+  w.stream().sync();
+  w.barrier();
+  return outcome.read();
+}
 
-  shared_setup(cw::world& w, std::size_t hidden, int o, int n) : t(w, 2, hidden), of(o), warps(n) {
+/// A channel's packets on a CPU have room for 1 KiB: so much of each block's part, which are the
+/// first segments of its warps.
+constexpr cw::coll_options room_to_share{.channels = 32, .shelf_bytes = 4096};
+
+/// Other numbers in each call: what is left of the call before has other bits.
+template <int Held, class T>
+void shares_norm(cw::world& w, const cw::coll& all, std::size_t hidden, int of, int warps) {
+  norm_setup<T> t(w, 2, hidden);
+  for (unsigned round = 0; round < 3; ++round) {
+    t.in.write(values<T>(w.rank(), t.rows * hidden, 10 + round));
     t.by_host(t.call());
-    out = t.out.read();
-    residual_out = t.residual_out.read();
-  }
-
-  void expect_same(const cw::coll& all) {
-    const int blocks = 2 * of;
-    cw::buffer<status> outcome(t.w.options().device, static_cast<std::size_t>(blocks));
+    const auto out = t.out.read();
+    const auto residual_out = t.residual_out.read();
     t.clear();
-    cw::launch(t.w.stream(), {.blocks = blocks, .threads = 32 * warps + 32},
-               shared_norm_kernel<T>{}, all.device(), t.call(), of, warps, outcome.data());
-    t.w.stream().sync();
-    t.w.barrier();
-    EXPECT_EQ(outcome.read(), std::vector<status>(outcome.size(), status::ok));
+    const auto got = share_rows<Held>(w, all, t.call(), of, warps);
+    EXPECT_EQ(got, std::vector<status>(got.size(), status::ok));
     EXPECT_TRUE(same_bits(t.out.read(), out) && same_bits(t.residual_out.read(), residual_out))
-        << t.hidden << " by " << of << " blocks of " << warps << " warps";
+        << hidden << " by " << of << " blocks of " << warps << " warps, call " << round;
   }
-};
+}
 
 // Words of rows are marked by a count: three calls, so that one of the call before would be taken.
 TYPED_TEST(Fused, BlocksThatShareARowMakeTheSameBits) {
   using T = TypeParam;
   with_ranks(2, [](cw::world& w) {
-    const cw::coll all(w, {.channels = 16, .shelf_bytes = 16384});
+    const cw::coll all(w, room_to_share);
     if (!all.device().all_mapped()) return;
-    const auto shares = [&](std::size_t hidden, int of, int warps) {
-      shared_setup<T> s(w, hidden, of, warps);
-      for (int i = 0; i < 3; ++i) s.expect_same(all);
-    };
 #if defined(__SANITIZE_THREAD__)
-    shares(200, 2, 2);  // each thread is one of the system's
+    shares_norm<4, T>(w, all, 512, 2, 2);  // each thread is one of the system's
 #else
-    // As much as packets have room for, also on a CPU.
     for (const std::size_t hidden : {1U, 200U, 256U}) {
-      shares(hidden, 1, 4);
-      shares(hidden, 2, 2);
-      shares(hidden, 4, 1);
+      shares_norm<4, T>(w, all, hidden, 1, 4);
+      shares_norm<4, T>(w, all, hidden, 2, 2);
+      shares_norm<4, T>(w, all, hidden, 4, 1);
     }
-    shares(1001, 4, 1);
+    shares_norm<4, T>(w, all, 512, 2, 2);
+    shares_norm<4, T>(w, all, 1001, 4, 1);
+    // As the host has it.
+    shares_norm<2, T>(w, all, 1024, 4, 2);
+    shares_norm<2, T>(w, all, 2041, 8, 1);
+    if constexpr (sizeof(T) == 2) {
+      shares_norm<2, T>(w, all, 3001, 8, 1);   // two segments of a warp
+      shares_norm<2, T>(w, all, 4104, 16, 1);  // two rounds, of which the second is one tile
+      shares_norm<2, T>(w, all, 8192, 16, 1);
+    }
 #endif
   });
 }
@@ -411,10 +484,18 @@ struct held_norm_kernel {
   }
 };
 
+/// Up to four rounds, each of them whole and not, and one tile more.
+#if defined(__SANITIZE_THREAD__)
+constexpr std::size_t held_lengths[] = {1001, 4096, 13000};  // each thread is one of the system's
+#else
+constexpr std::size_t held_lengths[] = {7,    1001,  1000,  4096,  5120, 8192,
+                                        8200, 12288, 13000, 16384, 16392};
+#endif
+
 TYPED_TEST(Fused, RowsInRegistersHaveTheSameBits) {
   using T = TypeParam;
   with_ranks(1, [](cw::world& w) {
-    for (const std::size_t hidden : {7U, 1001U, 1000U, 4096U, 5120U, 8192U}) {
+    for (const std::size_t hidden : held_lengths) {
       norm_setup<T> t(w, 5, hidden);
       t.by_host(t.call());
       const auto out = t.out.read();
@@ -422,13 +503,14 @@ TYPED_TEST(Fused, RowsInRegistersHaveTheSameBits) {
       const auto sum = summed<T>(w.size(), t.rows * hidden, 1);
       if (w.size() != 1) return;
       cw::buffer<int> held(w.options().device, 1);
-      for (const int warps : {4, 5, 8}) {
+      for (const int warps : {4, 5, 8, 16}) {
         t.clear();
         t.out.write(sum);
         cw::launch(w.stream(), {.threads = 32 * warps}, held_norm_kernel<T>{}, t.call(),
                    held.data());
         w.stream().sync();
-        const bool fits = hidden % 8 == 0 && (hidden <= 4096 || warps == 8);
+        const int needed = hidden <= 4096 ? 4 : hidden <= 8192 ? 8 : hidden <= 16384 ? 16 : 17;
+        const bool fits = hidden % 8 == 0 && warps >= needed;
         EXPECT_EQ(held.read().front(), fits ? 1 : 0) << hidden << ", " << warps << " warps";
         if (!fits) continue;
         EXPECT_TRUE(same_bits(t.out.read(), out) && same_bits(t.residual_out.read(), residual_out))
@@ -491,6 +573,10 @@ struct quantise_setup {
     c.rows = rows;
     c.hidden = hidden;
     return c;
+  }
+  void clear() {
+    out.write(std::vector<F>(rows * hidden));
+    sum.write(std::vector<T>(rows * hidden));
   }
   void by_host(const dev::quantise_rows<T, F>& c) {
     w.barrier();
@@ -581,6 +667,169 @@ TYPED_TEST(Fused, QuantisedIsWhatItSays) {
     });
   }
 }
+
+TYPED_TEST(Fused, QuantisedOfMemoryThatIsNotAligned) {
+  using T = TypeParam;
+  using F = dev::fp8_e4m3;
+  with_ranks(2, [](cw::world& w) {
+    constexpr std::size_t hidden = 4096;
+    quantise_setup<T, F> t(w, 1, hidden);
+    EXPECT_TRUE((dev::impl::quantised_row<T, F>{t.call(true), 0}.is_whole()));
+    t.by_host(t.call(true));
+    const auto out = t.out.read();
+    const auto sum = t.sum.read();
+    cw::buffer<T> moved(w.options().device, hidden + 1);
+    cw::buffer<F> moved_out(w.options().device, hidden + 1);
+    auto in = t.in.read();
+    in.insert(in.begin(), T{});
+    const std::vector<std::function<void(dev::quantise_rows<T, F>&)>> moves = {
+        [&](auto& c) {
+          moved.write(in);
+          c.in = moved.data() + 1;
+        },
+        [&](auto& c) { c.sum = moved.data() + 1; },
+        [&](auto& c) { c.out = moved_out.data() + 1; },
+    };
+    for (const auto& move : moves) {
+      t.clear();
+      auto c = t.call(true);
+      move(c);
+      EXPECT_FALSE((dev::impl::quantised_row<T, F>{c, 0}.is_whole()));
+      t.by_host(c);
+      EXPECT_TRUE(same_bits(read_from(w, c.out, hidden), out));
+      EXPECT_TRUE(same_bits(read_from(w, c.sum, hidden), sum));
+    }
+  });
+}
+
+// As above, of RMSNorm.
+#if !defined(__CUDACC__)
+
+template <int Held, class T, class F>
+void shares_quantised(cw::world& w, const cw::coll& all, std::size_t hidden, int of, int warps) {
+  quantise_setup<T, F> t(w, 2, hidden);
+  for (unsigned round = 0; round < 4; ++round) {
+    const auto c = t.call(round % 2 == 0, 0.03F);  // two with scales that are given
+    t.in.write(values<T>(w.rank(), t.rows * hidden, 20 + round));
+    t.by_host(c);
+    const auto out = t.out.read();
+    const auto sum = t.sum.read();
+    const auto scales = t.scales.read();
+    t.clear();
+    if (c.scales != nullptr) t.scales.write(std::vector<float>(t.rows));
+    w.barrier();
+    const auto got = share_rows<Held>(w, all, c, of, warps);
+    EXPECT_EQ(got, std::vector<status>(got.size(), status::ok));
+    EXPECT_TRUE(same_bits(t.out.read(), out) && same_bits(t.sum.read(), sum))
+        << hidden << " by " << of << " blocks of " << warps << " warps, call " << round;
+    EXPECT_EQ(t.scales.read(), scales);
+  }
+}
+
+TYPED_TEST(Fused, BlocksThatShareARowQuantiseItAlike) {
+  using T = TypeParam;
+  with_ranks(2, [](cw::world& w) {
+    const cw::coll all(w, room_to_share);
+    if (!all.device().all_mapped()) return;
+#if defined(__SANITIZE_THREAD__)
+    shares_quantised<4, T, dev::fp8_e4m3>(w, all, 512, 2, 2);
+#else
+    shares_quantised<2, T, dev::fp8_e4m3>(w, all, 1001, 4, 2);
+    shares_quantised<2, T, dev::fp8_e5m2>(w, all, 2048, 8, 1);
+    if constexpr (sizeof(T) == 2) {
+      shares_quantised<2, T, dev::fp8_e4m3>(w, all, 3001, 8, 1);
+      shares_quantised<2, T, dev::fp8_e4m3>(w, all, 5000, 16, 1);
+    }
+#endif
+  });
+}
+
+TEST(SharedRows, EachBlockHasSomethingOfARowOfFewSegments) {
+  for (const int of : {1, 2, 4, 8, 16}) {
+    const int warps = std::min(16 / of, 8);
+    std::vector<bool> made(static_cast<std::size_t>(of * warps));
+    for (int which = 0; which < of; ++which) {
+      for (int warp = 0; warp < warps; ++warp) {
+        const auto part = dev::impl::warp_part::of_share({which, of}, warp, warps, 5000);
+        EXPECT_EQ(part.warps, of * warps);
+        EXPECT_EQ(part.rounds, 2);
+        ASSERT_LT(part.warp, of * warps);
+        EXPECT_FALSE(made[static_cast<std::size_t>(part.warp)]) << "made twice";
+        made[static_cast<std::size_t>(part.warp)] = true;
+        // The first segments are those of the warps of the same numbers.
+        if (warp == 0) {
+          EXPECT_EQ(part.warp, which) << of << " blocks";
+        }
+      }
+    }
+  }
+}
+
+/// What came of a rank's blocks, or the rank that its error names.
+struct shared_failure {
+  std::vector<status> outcome;
+  int blamed = -2;
+};
+/// Four blocks share a row. Rank 1 comes late. Nothing where ranks are not mapped.
+std::optional<shared_failure> share_in_vain(cw::world& w, odd_block odd) {
+  shared_failure got;
+  norm_setup<float> t(w, 1, 1000);
+  const cw::coll all(w, room_to_share);
+  if (!all.device().all_mapped()) return std::nullopt;
+  w.barrier();
+  if (w.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  try {
+    got.outcome = share_rows<4>(w, all, t.call(), 4, 1, odd);
+  } catch (const cw::error& e) {
+    EXPECT_EQ(e.code(), cw::errc::timeout) << e.what();
+    got.blamed = e.peer();
+    w.barrier();  // as share_rows()
+  }
+  w.barrier();
+  return got;
+}
+
+cw::world_options impatient() {
+  auto o = roomy();
+  o.timeout = std::chrono::seconds(3);  // longer than it takes to start all threads
+  return o;
+}
+
+TEST(SharedRows, ARankThatDoesNotComeToOneBlockIsNamed) {
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  for (int again = 0; again < 2; ++again) {
+    cw::run_local(2, impatient(), [](cw::world& w) {
+      const auto got = share_in_vain(w, {w.rank() == 1 ? 3 : -1, 0});
+      // Rank 1's other blocks wait for their own.
+      if (got) {
+        EXPECT_EQ(got->blamed, w.rank() == 0 ? 1 : -1);
+      }
+    });
+  }
+}
+
+// A wait for blocks of its own rank blamed the rank that was waited for before, though it had come.
+TEST(SharedRows, ARankThatCameLateIsNotNamedForABlockOfOnesOwn) {
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  cw::run_local(2, impatient(), [](cw::world& w) {
+    const auto got = share_in_vain(w, {3, 0});
+    if (got) {
+      EXPECT_EQ(got->blamed, -1);
+    }
+  });
+}
+
+TEST(SharedRows, ARankThatDisagreesInOneBlockIsFoundOutByAll) {
+  if (cw::launched()) GTEST_SKIP() << "for ranks that are threads";
+  cw::run_local(2, roomy(), [](cw::world& w) {
+    const auto got = share_in_vain(w, {w.rank() == 1 ? 3 : -1, 992});
+    if (got) {
+      EXPECT_EQ(got->outcome, std::vector<status>(4, status::invalid));
+    }
+  });
+}
+
+#endif
 
 TEST(FusedEdges, SpecialNumbersInFp8) {
   with_ranks(1, [](cw::world& w) {

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -10,6 +12,7 @@
 
 #include "crosswarp/buffer.hpp"
 #include "crosswarp/device/memory.hpp"
+#include "crosswarp/device/number.hpp"
 #include "crosswarp/error.hpp"
 #include "crosswarp/launch.hpp"
 #include "support/device.hpp"
@@ -219,6 +222,71 @@ TEST(Exec, TheLastBlockHasAStepToDoBeforeTheOthersGoOn) {
   }
 }
 
+/// Block 0 gives up, and comes again as often as there are blocks. It had been counted, and the
+/// count said that all had come.
+struct comes_again {
+  CW_FN void operator()(const context& ctx, int* has_given_up, int* ran, int* wrong) const {
+    const cw::device::device_atomic<int> over(*has_given_up);
+    const auto seen = [&] { return over.load(cw::device::order::acquire) != 0; };
+    const bool first = ctx.block_index() == 0;
+    // pairs with the release below
+    if (!first) static_cast<void>(cw::device::poll_until(ctx.block(), seen, {}));
+    const auto step = [&](const auto& block) {
+      if (block.rank() == 0) ++*ran;
+      return cw::status::ok;
+    };
+    int bad = 0;
+    for (int i = 0; i < ctx.block_count(); ++i) {
+      bad += ctx.grid().sync(step) != cw::status::timeout;
+      bad += ctx.grid().sync() != cw::status::timeout;
+    }
+    wrong[ctx.grid().rank()] = bad;
+    ctx.block().sync();
+    if (first && ctx.thread_index() == 0) over.store(1, cw::device::order::release);
+  }
+};
+
+constexpr cw::device::wait_limits soon{nullptr, 200'000'000};
+
+TEST(Exec, AGridBarrierThatFailedStaysFailed) {
+  cw::stream s(test_device());
+  for (const int blocks : {2, 3}) {
+    cw::buffer<int> has_given_up(s.device(), 1);
+    cw::buffer<int> ran(s.device(), 1);
+    cw::buffer<int> wrong(s.device(), static_cast<std::size_t>(blocks) * 33);
+    cw::launch(s, {.blocks = blocks, .threads = 33, .resident = true, .limits = soon},
+               comes_again{}, has_given_up.data(), ran.data(), wrong.data());
+    s.sync();
+    EXPECT_EQ(ran.read().front(), 0);
+    for (const int w : wrong.read()) EXPECT_EQ(w, 0) << blocks << " blocks";
+  }
+}
+
+/// The last block's step takes longer than the other waits, and fails.
+struct fails_too_late {
+  CW_FN void operator()(const context& ctx, int* has_given_up, cw::status* out) const {
+    const cw::device::device_atomic<int> over(*has_given_up);
+    const auto step = [&](const auto& block) {
+      // Relaxed: it orders no data.
+      const auto seen = [&] { return over.load(cw::device::order::relaxed) != 0; };
+      static_cast<void>(cw::device::poll_until(block, seen, {}));
+      return cw::status::peer_lost;
+    };
+    out[ctx.grid().rank()] = ctx.grid().sync(step);
+    if (ctx.thread_index() == 0) over.store(1, cw::device::order::relaxed);
+  }
+};
+
+TEST(Exec, AllBlocksAreToldOfTheFirstFailure) {
+  cw::stream s(test_device());
+  cw::buffer<int> has_given_up(s.device(), 1);
+  cw::buffer<cw::status> out(s.device(), 2 * 33);
+  cw::launch(s, {.blocks = 2, .threads = 33, .resident = true, .limits = soon}, fails_too_late{},
+             has_given_up.data(), out.data());
+  s.sync();
+  for (const cw::status got : out.read()) EXPECT_EQ(got, cw::status::timeout);
+}
+
 struct sync_grid {
   CW_FN void operator()(const context& ctx, cw::status* out) const {
     const cw::status s = ctx.grid().sync();
@@ -258,6 +326,73 @@ TEST(Poll, EndsWhenTheWorldBreaks) {
       .store(cw::make_fault(cw::status::peer_lost, 7), cw::device::order::relaxed);
   s.sync();
   EXPECT_EQ(out.read()[0], cw::status::peer_lost);
+}
+
+// Who waits for somebody of its own rank, who waits for another rank, gives up at about the same
+// time and knows no name.
+TEST(Poll, TheRankThatWasNamedStaysForTheHost) {
+  cw::stream s(test_device());
+  cw::buffer<cw::status> out(s.device(), 1);
+  cw::buffer<cw::fault_word> late(s.device(), 1, cw::memory_kind::pinned);
+  const cw::device::wait_limits limits{nullptr, 1'000'000, late.data()};
+  const auto noted_after = [&](int pe) {
+    cw::launch(s, {}, never_ready{}, limits.for_peer(pe), out.data());
+    s.sync();
+    return cw::fault_rank(
+        cw::device::system_atomic<cw::fault_word>(*late.data()).load(cw::device::order::relaxed));
+  };
+  EXPECT_EQ(noted_after(-1), -1);
+  EXPECT_EQ(cw::fault_status(*late.data()), cw::status::timeout);
+  EXPECT_EQ(noted_after(3), 3);
+  EXPECT_EQ(noted_after(-1), 3);
+}
+
+// ---- short numbers, which a GPU rounds by instructions of its own
+
+template <class T>
+struct narrow_all {
+  CW_FN void operator()(const context& ctx, const float* in, T* out, int n) const {
+    for (int i = ctx.grid().rank(); i < n; i += ctx.grid().size()) {
+      out[i] = cw::device::narrow<T>(in[i]);
+    }
+  }
+};
+
+/// From zero to far behind the largest number, and all around that, of each sign.
+std::vector<float> numbers_up_to(float largest, float step) {
+  std::vector<float> all = {0, std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::max()};
+  for (float x = largest * 2; x > largest * 1e-7F; x *= 0.97F) all.push_back(x);
+  for (int eighths = -16; eighths <= 24; ++eighths) {
+    const float x = largest + step * static_cast<float>(eighths) / 8;
+    for (const float y : {x, std::nextafter(x, 0.0F), std::nextafter(x, 2 * x)}) all.push_back(y);
+  }
+  const std::size_t positive = all.size();
+  for (std::size_t i = 0; i < positive; ++i) all.push_back(-all[i]);
+  return all;
+}
+
+template <class T>
+void narrows_alike(float largest, float step) {
+  cw::stream s(test_device());
+  const std::vector<float> all = numbers_up_to(largest, step);
+  const cw::buffer<float> in(s.device(), std::span<const float>(all));
+  const cw::buffer<T> out(s.device(), all.size());
+  cw::launch(s, {.blocks = 2, .threads = 32}, narrow_all<T>{}, in.data(), out.data(),
+             static_cast<int>(all.size()));
+  s.sync();
+  const std::vector<T> got = out.read();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(got[i].bits, cw::device::narrow<T>(all[i]).bits) << all[i];
+  }
+}
+
+TEST(Number, IsRoundedToTheSameBitsByEveryDevice) {
+  narrows_alike<cw::device::half>(65504, 32);
+  narrows_alike<cw::device::bfloat16>(0x1p100F, 0x1p93F);
+  narrows_alike<cw::device::fp8_e4m3>(448, 32);
+  narrows_alike<cw::device::fp8_e5m2>(57344, 8192);
 }
 
 TEST(Launch, ImpossibleShapesAreRefused) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 namespace dev = crosswarp::device;
@@ -137,6 +138,59 @@ TYPED_TEST(Number, NarrowingRoundsToTheNearestTiesToEven) {
     } else {
       ASSERT_TRUE(std::isnan(got) && std::isnan(negative)) << x;
     }
+  }
+}
+
+// ---- a GPU's own conversion, which saturates
+
+template <class T>
+class Saturating : public testing::Test {};
+using saturating_types = testing::Types<dev::fp8_e4m3, dev::fp8_e5m2>;
+TYPED_TEST_SUITE(Saturating, saturating_types);
+
+template <class T>
+using short_format = std::conditional_t<std::is_same_v<T, dev::fp8_e4m3>, dev::impl::e4m3_format,
+                                        dev::impl::e5m2_format>;
+
+/// What cvt.rn.satfinite makes of x, of which narrow() makes `bits`: the largest number of what is
+/// too large, a NaN of a NaN.
+template <class T>
+std::uint32_t saturated(float x, std::uint32_t bits, std::uint32_t last) {
+  constexpr std::uint32_t sign = 1U << (format<T>::exponent + format<T>::mantissa);
+  return std::isnan(x) ? sign - 1 : (bits & sign) | std::min(bits & (sign - 1), last);
+}
+
+// Floats between the largest number and what follows it are rounded up or down, and the largest
+// number stayed for those that are rounded up.
+TYPED_TEST(Saturating, WhatIsTooLargeIsPutRightForEveryFloatNearTheEnds) {
+  using T = TypeParam;
+  const std::vector<double> all = all_finite<T>();
+  const auto last = static_cast<std::uint32_t>(all.size() - 1);
+  const double step = all[last] - all[last - 1];
+  const auto bits_of = [](double x) {
+    return dev::impl::bits_as<std::uint32_t>(static_cast<float>(x));
+  };
+  std::uint32_t too_large = 0;
+  const auto expect_right = [&](std::uint32_t wide) {
+    for (const std::uint32_t sign : {0U, 0x80000000U}) {
+      const auto x = dev::impl::bits_as<float>(wide | sign);
+      const std::uint32_t want = dev::narrow<T>(x).bits;
+      const std::uint32_t gpu = saturated<T>(x, want, last);
+      too_large += want != gpu ? 1 : 0;
+      ASSERT_EQ(short_format<T>::unsaturated(x, gpu), want) << x;
+    }
+  };
+  for (std::uint32_t wide = bits_of(all[last] - step); wide < bits_of(all[last] + 2 * step);
+       ++wide) {
+    ASSERT_NO_FATAL_FAILURE(expect_right(wide));
+  }
+  EXPECT_GT(too_large, 0U);
+  // And others of every size, infinities and NaNs.
+  for (std::uint32_t wide = 0; wide < 0x80000000U - 4099; wide += 4099) {
+    ASSERT_NO_FATAL_FAILURE(expect_right(wide));
+  }
+  for (const std::uint32_t wide : {0x7f7fffffU, 0x7f800000U, 0x7f800001U, 0x7fffffffU}) {
+    ASSERT_NO_FATAL_FAILURE(expect_right(wide));
   }
 }
 

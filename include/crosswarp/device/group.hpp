@@ -131,9 +131,9 @@ class grid_group {
   [[nodiscard]] CW_FN int rank() const noexcept;
   [[nodiscard]] CW_FN int size() const noexcept;
   [[nodiscard]] CW_FN status sync() const noexcept;
-  /// The same, and the block that comes last first runs f(block): what all blocks did before is
-  /// ahead of it, and it is ahead of what they do afterwards. All return its status if that is not
-  /// ok.
+  /// The same, and the block that comes last first runs f(block), whose status is the same for all
+  /// of its threads: what all blocks did before is ahead of it, and it is ahead of what they do
+  /// afterwards. All return its status if that is not ok, unless one has failed before.
   template <class F>
   [[nodiscard]] CW_FN status sync(const F& f) const noexcept;
 

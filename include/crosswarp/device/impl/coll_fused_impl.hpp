@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cfloat>
+#include <cstdint>
 #include <cstring>
 
 #include "crosswarp/device/coll_fused.hpp"
@@ -64,9 +65,10 @@ CW_FN inline void store_narrow(T* to, const float (&wide)[row_tile], int n) noex
   store_row_tile<Whole>(to, held, n);
 }
 
+/// Not takes_whole(): a host asks, too, for a GPU, and may not answer for itself.
 template <class T>
 CW_FN inline bool takes_row_tiles(const T* p) noexcept {
-  return takes_whole<sizeof(T) * row_tile>(p);
+  return reinterpret_cast<std::uintptr_t>(p) % sizeof(whole_word<sizeof(T) * row_tile>) == 0;
 }
 
 // ---- rows, tile by tile. fetch() reads what a tile needs beside the sum, take() joins that with

@@ -28,6 +28,12 @@ struct warp_part {
   CW_FN static int rounds_of(std::size_t hidden) noexcept {
     return static_cast<int>((hidden + row_tile * row_lanes - 1) / (row_tile * row_lanes));
   }
+  /// Of a row of so many elements, by warp `warp` of the `warps` that each block which shares it
+  /// has. Blocks take segments in turn, so that each has something of a row with few of them.
+  CW_FN static warp_part of_share(const device::share& mine, int warp, int warps,
+                                  std::size_t hidden) noexcept {
+    return {warp * mine.of + mine.which, mine.of * warps, rounds_of(hidden)};
+  }
 };
 
 /// A warp's units in registers, Held at most: a power of two.
@@ -227,7 +233,7 @@ class shared_row {
         warp_(g.warp()),
         share_(mine),
         here_(warp_.index() < warps),
-        part_{mine.which * warps + warp_.index(), mine.of * warps, warp_part::rounds_of(hidden)},
+        part_(warp_part::of_share(mine, warp_.index(), warps, hidden)),
         ahead_(g, row, here_ ? hidden : 0, part_, warp_.rank()),
         tag_(mine.of > 1 ? coll_call<block_group>::row_tag(p_, p_.channel - mine.which) : 0),
         call_(p_, g, what),
@@ -400,6 +406,7 @@ class shared_row {
     }
     const auto from = call_.row_word(first(), warp_.rank() & (part_.warps - 1));
     std::uint64_t seen = 0;
+    by_.blame(-1);  // blocks of this rank; who of them waits for another rank names it
     s = call_.wait(
         [&] {
           seen = from.load(order::relaxed);  // as above

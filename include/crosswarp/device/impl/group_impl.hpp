@@ -291,10 +291,13 @@ requires(sizeof(T) * N <= static_cast<std::size_t>(broadcast_bytes))
 
 namespace impl {
 
+/// Beside the count of those that have arrived, see give_up().
+inline constexpr std::uint32_t grid_has_failed = 1U << 31U;
+
 /// How a block has come to its grid's barrier.
 struct grid_arrival {
   std::uint32_t before;  ///< the epoch that it came in
-  bool is_last;
+  bool is_last;          ///< of a launch in which no barrier has failed
 };
 CW_FN inline grid_arrival arrive(grid_words& words, int blocks) noexcept {
   // Relaxed: the epoch cannot move before this block has arrived.
@@ -305,17 +308,21 @@ CW_FN inline grid_arrival arrive(grid_words& words, int blocks) noexcept {
   return {before, others + 1 == static_cast<std::uint32_t>(blocks)};
 }
 /// By the last one.
-CW_FN inline void let_go(grid_words& words, std::uint32_t before) noexcept {
-  device_atomic<std::uint32_t>(words.arrived).store(0, order::relaxed);
+CW_FN inline void let_go(grid_words& words, int blocks, std::uint32_t before) noexcept {
+  // Not set to zero: somebody may have given up meanwhile. Relaxed: the next word orders it.
+  device_atomic<std::uint32_t>(words.arrived)
+      .fetch_add(0U - static_cast<std::uint32_t>(blocks), order::relaxed);
   // Pairs with the acquire in await().
   device_atomic<std::uint32_t>(words.epoch).store(before + 1, order::release);
 }
 /// A block that has given up was counted all the same: no barrier of this launch can be trusted
-/// any more, so all of them fail alike.
+/// any more, so all of them fail alike. Who is told of it comes here, too, before it can arrive
+/// once more: so a count that has a block twice has the mark, and makes nobody the last.
 CW_FN inline status give_up(grid_words& words, status why) noexcept {
+  // Relaxed, both: they order no data.
+  device_atomic<std::uint32_t>(words.arrived).fetch_or(grid_has_failed, order::relaxed);
   std::int32_t first = 0;
   const std::int32_t mine = static_cast<std::int32_t>(why);
-  // Relaxed: it orders no data.
   device_atomic<std::int32_t>(words.failed).compare_exchange(first, mine, order::relaxed);
   return static_cast<status>(first != 0 ? first : mine);
 }
@@ -327,8 +334,11 @@ CW_FN inline status await(grid_words& words, std::uint32_t before,
   bool met = false;
   const status outcome = poll_until(
       [&] {
-        met = epoch.load(order::acquire) != before;
-        return met || failed.load(order::relaxed) != 0;
+        // Asked for first, so that both are under way. Who has failed before sees it here, whatever
+        // the epoch: a slow block may be ending the barrier that this one has given up.
+        const bool broken = failed.load(order::relaxed) != 0;
+        met = epoch.load(order::acquire) != before && !broken;  // pairs with let_go()
+        return met || broken;
       },
       limits);
   return met ? status::ok : give_up(words, outcome);
@@ -337,7 +347,7 @@ CW_FN inline status await(grid_words& words, std::uint32_t before,
 CW_FN inline status meet_blocks(grid_words& words, int blocks, const wait_limits& limits) noexcept {
   const grid_arrival mine = arrive(words, blocks);
   if (!mine.is_last) return await(words, mine.before, limits);
-  let_go(words, mine.before);
+  let_go(words, blocks, mine.before);
   return status::ok;
 }
 
@@ -366,21 +376,17 @@ CW_FN inline status grid_group::sync(const F& f) const noexcept {
   grid_words& words = *context_->grid_;
   const block_group block(*context_);
   block.sync();
-  const impl::grid_arrival mine =
-      leader_of(block, [&] { return impl::arrive(words, context_->block_count()); });
+  const int blocks = context_->block_count();
+  const impl::grid_arrival mine = leader_of(block, [&] { return impl::arrive(words, blocks); });
   if (!mine.is_last) {
     return leader_of(block, [&] { return impl::await(words, mine.before, context_->limits_); });
   }
   const status s = f(block);
+  // Of what has failed first, also here: somebody may have waited too long for f.
+  if (s != status::ok) return leader_of(block, [&] { return impl::give_up(words, s); });
   block.sync();  // what its threads did is ahead of the leader's word to the others
-  if (block.rank() == 0) {
-    if (s == status::ok) {
-      impl::let_go(words, mine.before);
-    } else {
-      (void)impl::give_up(words, s);
-    }
-  }
-  return s;
+  if (block.rank() == 0) impl::let_go(words, blocks, mine.before);
+  return status::ok;
 }
 
 }  // namespace crosswarp::device

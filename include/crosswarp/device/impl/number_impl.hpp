@@ -56,14 +56,10 @@ struct short_format {
     return bits_as<float>(wide | ((bits & (magnitude + 1)) << (31 - Exponent - Mantissa)));
   }
 
-  /// Too large for any number here, or a NaN.
-  CW_FN static bool is_beyond(float wide) noexcept {
-    return (bits_as<std::uint32_t>(wide) & ~float_sign) >= beyond;
-  }
-  /// What narrow() makes of those.
-  CW_FN static std::uint32_t too_large(float wide) noexcept {
-    const auto all = bits_as<std::uint32_t>(wide);
-    return sign_of(all) | ((all & ~float_sign) > float_infinity || Finite ? nan : infinity);
+  /// What narrow() gives, made of what a GPU's own conversion gives: that saturates, so the largest
+  /// number stands there for all that is too large.
+  CW_FN static std::uint32_t unsaturated(float wide, std::uint32_t saturated) noexcept {
+    return is_beyond(wide) ? too_large(wide) : saturated;
   }
 
   CW_FN static std::uint32_t narrow(float wide) noexcept {
@@ -74,6 +70,18 @@ struct short_format {
  private:
   CW_FN static std::uint32_t sign_of(std::uint32_t wide) noexcept {
     return (wide & float_sign) >> (31 - Exponent - Mantissa);
+  }
+  /// Too large for any number here once it is rounded, or a NaN. In the middle between the last
+  /// number and what would follow it the even one is taken: the last where all ones are NaN.
+  CW_FN static bool is_beyond(float wide) noexcept {
+    constexpr std::uint32_t middle = beyond - (1U << (shift - 1));
+    const std::uint32_t value = bits_as<std::uint32_t>(wide) & ~float_sign;
+    return Finite ? value > middle : value >= middle;
+  }
+  /// What narrow() makes of those.
+  CW_FN static std::uint32_t too_large(float wide) noexcept {
+    const auto all = bits_as<std::uint32_t>(wide);
+    return sign_of(all) | ((all & ~float_sign) > float_infinity || Finite ? nan : infinity);
   }
   CW_FN static std::uint32_t narrow_magnitude(std::uint32_t wide) noexcept {
     if (wide > float_infinity) return nan;
@@ -129,13 +137,11 @@ CW_FN inline void narrow_short(float wide, bfloat16& to) noexcept {
   const bool is_nan = (all & ~float_sign) > float_infinity;
   to.bits = static_cast<std::uint16_t>(is_nan ? ((all & float_sign) >> 16U) | 0x7fc0U : rounded);
 }
-// A GPU's own conversion gives the largest number where the format says otherwise.
 CW_FN inline void narrow_short(float wide, fp8_e4m3& to) noexcept {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint16_t pair = 0;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(wide));
-  to.bits =
-      static_cast<std::uint8_t>(e4m3_format::is_beyond(wide) ? e4m3_format::too_large(wide) : pair);
+  to.bits = static_cast<std::uint8_t>(e4m3_format::unsaturated(wide, pair));
 #else
   to.bits = static_cast<std::uint8_t>(e4m3_format::narrow(wide));
 #endif
@@ -144,8 +150,7 @@ CW_FN inline void narrow_short(float wide, fp8_e5m2& to) noexcept {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint16_t pair = 0;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(wide));
-  to.bits =
-      static_cast<std::uint8_t>(e5m2_format::is_beyond(wide) ? e5m2_format::too_large(wide) : pair);
+  to.bits = static_cast<std::uint8_t>(e5m2_format::unsaturated(wide, pair));
 #else
   to.bits = static_cast<std::uint8_t>(e5m2_format::narrow(wide));
 #endif

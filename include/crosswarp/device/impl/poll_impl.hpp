@@ -1,6 +1,7 @@
 // Bodies of poll.hpp, and the clocks of trace.hpp.
 #pragma once
 
+#include "crosswarp/device/impl/atomic_max.hpp"
 #include "crosswarp/device/impl/cpu_hooks.hpp"
 #include "crosswarp/device/poll.hpp"
 
@@ -54,11 +55,13 @@ CW_FN inline fault_word read_fault(const wait_limits& limits) noexcept {
   return system_atomic<fault_word>(*const_cast<fault_word*>(limits.fault)).load(order::relaxed);
 }
 
-/// Tells the host for which rank was waited in vain, and why.
+/// Tells the host for which rank was waited in vain, and why. Who cannot name one waited for
+/// somebody here, who may have waited for a rank: that one's note is the greater, and stays.
 CW_FN inline status note_vain(const wait_limits& limits, status why) noexcept {
   if (limits.late != nullptr) {
-    // Relaxed: the note orders no data. The last one stays; any of them is a culprit.
-    system_atomic<fault_word>(*limits.late).store(make_fault(why, limits.peer), order::relaxed);
+    // Relaxed: the note orders no data. Any rank that is named is a culprit. Among threads of this
+    // device: across a bus it may not be atomic, and need not be.
+    raise<scope::system>(*limits.late, make_fault(why, limits.peer), order::relaxed);
   }
   return why;
 }
