@@ -2,7 +2,6 @@
 #include "launch.hpp"
 
 #include <algorithm>
-#include <map>
 #include <sstream>
 
 #include "core/machine.hpp"
@@ -30,12 +29,10 @@ int ranks_of_one_device(world& w) {
   mine += d.kind() == device_kind::cuda
               ? gpu_name(d.ordinal(), options::read("CUDA_VISIBLE_DEVICES"))
               : d.name();
-  std::map<std::vector<std::byte>, int> ranks;
-  int most = 0;
-  for (const auto& theirs : w.allgather(std::as_bytes(std::span(mine)))) {
-    most = std::max(most, ++ranks[theirs]);
-  }
-  return most;
+  const auto all = w.allgather(std::as_bytes(std::span(mine)));
+  std::ptrdiff_t most = 0;
+  for (const auto& name : all) most = std::max(most, std::count(all.begin(), all.end(), name));
+  return static_cast<int>(most);
 }
 
 launch_note::launch_note(state& s) noexcept : of_(s), began_(s.trace ? device::trace_ticks() : 0) {}
