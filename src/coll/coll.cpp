@@ -1,6 +1,7 @@
 #include "crosswarp/coll.hpp"
 
 #include "coll/state.hpp"
+#include "world/state.hpp"
 
 namespace crosswarp {
 
@@ -33,6 +34,9 @@ coll::~coll() {
   if (!state_) return;
   try {
     state_->of->stream().sync();  // kernels may be using the memory
+    // What was put before a call failed may still be on its way to others, whose memory may be
+    // given out again: that is a call of all ranks, and so behind this.
+    if (state_->own.images) state_->of->state().finish_commands();
   } catch (const error&) {
     // Who wants to know has called check().
   }
