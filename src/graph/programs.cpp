@@ -358,6 +358,7 @@ run_report run_list(divided::state& s, const char* what,
                     std::optional<worklist<typename Program::item>>& list,
                     const worklist_options& o, Kernel kernel, const Program& program) {
   if (!list) list.emplace(s.w, o);
+  s.begin();  // what is made once, by the first run, is not counted
   list->reset();
   try {
     s.run(what, s.shape, kernel, list->device(), program, lists_of(s).route.device());
@@ -393,7 +394,6 @@ divided::divided(divided&&) noexcept = default;
 run_report divided::bfs(vertex given) {
   state& s = *state_;
   const vertex source = s.source_of(given);
-  s.begin();
   vertex* const parents = made(s.parents, s.device, s.mine.count).data();
   if (s.in_rounds()) return s.bfs_in_rounds(source);
   state::lists& l = lists_of(s);
@@ -408,7 +408,6 @@ run_report divided::sssp(vertex given) {
   if (!s.g.weighted() && s.g.edges() > 0) {
     throw refuse("sssp", "the graph has no lengths; with_lengths() draws some");
   }
-  s.begin();
   std::uint64_t* const distances = made(s.distances, s.device, s.mine.count).data();
   if (s.in_rounds() && s.paths_fit()) return s.sssp_in_rounds(source);
   state::lists& l = lists_of(s);
@@ -425,7 +424,6 @@ run_report divided::cc() {
   if (!s.g.symmetric()) {
     throw refuse("cc", "the graph is not symmetric: build it with build_options::symmetrise");
   }
-  s.begin();
   vertex* const labels = made(s.labels, s.device, s.mine.count).data();
   if (s.in_rounds()) return s.cc_in_rounds();
   state::lists& l = lists_of(s);
@@ -439,7 +437,6 @@ run_report divided::cc() {
 
 run_report divided::pr(const pagerank_options& o) {
   state& s = *state_;
-  s.begin();
   double* const ranks = made(s.ranks, s.device, s.mine.count).data();
   // Rounds pass shares on in 32 bits; below this they need not come to rest.
   constexpr double finest = 1e-6;
